@@ -32,6 +32,7 @@ from waystage.events import (
     TopologyChanged,
     WidePathDeclared,
 )
+from waystage.forecast.model import Forecast, Future
 from waystage.interconnect.generate import leaf_spine
 from waystage.policies.base import Explained, PolicyError, load_policy
 from waystage.state import State
@@ -309,8 +310,44 @@ def test_foresee_falls_back_where_there_is_too_much_to_foresee() -> None:
     for job in ("1", "2"):
         site.see(StagingStarted(job_id=job, direction="in", nodes=("c1",)))
         site.see(stage_in(f"f{job}", job, loaders=32))
-    assert site.state.reason == "storage-shares: too much to foresee (2 flows)"
+    assert site.state.reason == "storage-shares: too much to foresee (more than 1 flows)"
     assert loaders(site) == {"f1": 2, "f2": 2}
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        (10, "null: too much to foresee (more than 10 steps)"),
+        (200, "null: stretch foreseen: "),
+        (100_000, "stretch foreseen: "),
+    ],
+)
+def test_what_a_decision_costs_is_bounded_by_its_steps(
+    steps: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fewer steps it simulates less, and nothing where it could not tell them apart."""
+    used: list[int] = []
+    run = Forecast.run
+
+    def counted(self: Forecast, *given: Any, **options: Any) -> Future:
+        future = run(self, *given, **options)
+        used.append(future.steps)
+        return future
+
+    monkeypatch.setattr(Forecast, "run", counted)
+    candidates = ["null", "ecmp", "link-separation", "demand-separation", "storage-shares"]
+    site, twin = (Site("foresee", candidates=candidates, steps=steps, hold_s=0) for _ in range(2))
+    for number in range(12):
+        for event in (
+            JobStarted(job_id=str(number), nodes=("c1", "c2", "c3", "c4")),
+            StagingStarted(job_id=str(number), direction="in"),
+            stage_in(f"f{number}", str(number), targets=(number % 4,), loaders=16),
+        ):
+            used.clear()
+            assert site.see(event) == twin.see(event)
+            # What is begun is ended: a candidate's last answer may take it over by what one answer costs.
+            assert sum(used) <= 2 * (steps + 100)
+    assert says in site.state.reason
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from waystage.events import (
     TopologyChanged,
 )
 from waystage.interconnect.generate import fat_tree, leaf_spine
-from waystage.interconnect.labelled import desired, path_of
+from waystage.interconnect.labelled import Paths, desired
 from waystage.interconnect.marks import DEFAULT_MARKS
 from waystage.policies.base import load_policy
 from waystage.state import State
@@ -59,7 +59,7 @@ def busiest(topology: Topology, plan: PathPlan, jobs: list[tuple[str, ...]]) -> 
     held: Counter[tuple[str, str]] = Counter()
     for nodes in jobs:
         for src, dst in itertools.permutations(nodes, 2):
-            held.update(itertools.pairwise(path_of(topology, topology, plan, src, dst, "mpi")[1:-1]))
+            held.update(itertools.pairwise(Paths(topology, topology, plan).path(src, dst, "mpi")[1:-1]))
     return max(held.values(), default=0)
 
 
@@ -107,7 +107,7 @@ def test_a_class_stays_on_its_own_core_switches(jobs: list[tuple[str, ...]], sta
         assert {core for row in rows.values() for core in row} <= mine
     storage = SIXTEEN.storage_hosts[0]
     for node in jobs[0]:
-        way = path_of(SIXTEEN, SIXTEEN, plan, storage, node, "staging")
+        way = Paths(SIXTEEN, SIXTEEN, plan).path(storage, node, "staging")
         allowed = set(plan.cores.get("staging", SIXTEEN.core_switches))
         assert set(way) & set(SIXTEEN.core_switches) <= allowed
 
@@ -134,7 +134,7 @@ def test_a_job_that_ends_leaves_the_others_where_they_are() -> None:
     before = control.plan
     control.see(JobFinished(job_id="2"))
     for src, dst in itertools.permutations(jobs[0], 2):
-        ways = [path_of(SIXTEEN, SIXTEEN, plan, src, dst, "mpi") for plan in (before, control.plan)]
+        ways = [Paths(SIXTEEN, SIXTEEN, plan).path(src, dst, "mpi") for plan in (before, control.plan)]
         assert ways[0] == ways[1]
 
 
@@ -167,6 +167,6 @@ def test_a_placement_costs_no_rule_and_no_group_and_a_core_switch_that_is_not_th
         placed={traffic: {SIXTEEN.edge_switches[0]: ("nowhere",) * 99, "none": ()} for traffic in CLASSES}
     )
     for src, dst in itertools.permutations(SIXTEEN.compute_hosts[:6], 2):
-        assert path_of(SIXTEEN, SIXTEEN, strange, src, dst, "mpi") == path_of(
-            SIXTEEN, SIXTEEN, PathPlan(), src, dst, "mpi"
-        )
+        assert Paths(SIXTEEN, SIXTEEN, strange).path(src, dst, "mpi") == Paths(
+            SIXTEEN, SIXTEEN, PathPlan()
+        ).path(src, dst, "mpi")

@@ -4,8 +4,9 @@ Arrives: the state, a policy or none, a horizon and a number of steps.
 Leaves: the slowdown of each job and the ends of flows.
 Must not know: how to choose between policies, worlds, real time.
 
-Deterministic: the same state gives the same forecast to the bit. Its cost is bounded by `steps`: ends of flows and
-exchanges that are worked through, and not by a clock.
+Deterministic: the same state gives the same forecast to the bit. Its cost is bounded by `steps` of work, and not by a
+clock. A step is what takes some 30 us: an exchange or the end of a flow, whose share of a step grows with the routes;
+starting and stopping flows; above all a policy's answer, which grows with the jobs and flows of the state.
 
 What it assumes. A flow has the bytes left that it reports; one of unknown total goes on to the horizon. A job that
 computes exchanges all-to-all among its nodes, each exchange beginning when all of the last has arrived, at the rate
@@ -34,7 +35,7 @@ from waystage.events import (
     StagingFinished,
 )
 from waystage.forecast.curves import MOST_LOADERS
-from waystage.forecast.resources import Resources, Routes, keyed
+from waystage.forecast.resources import Kept, Resources, keyed
 from waystage.forecast.weights import weight_of
 from waystage.state import FlowInfo, JobInfo, State
 
@@ -54,6 +55,15 @@ even share. Two messages of 50 ms beside one stream take 2.5 times as long, not 
 MOST_PAIRS = 64
 """Pairs of nodes of an exchange; a larger job's are represented by shifts, each rank sending to a few others."""
 
+ANSWER_STEPS = 4
+"""Of a policy that is asked, with an empty state."""
+
+LOOKED_AT = 8
+"""Jobs and flows in the state, for each further step of an answer."""
+
+ROUTES_A_STEP = 32
+"""Routes of an exchange, or of flows that are moved, started or stopped, for each step."""
+
 REPORT_S = 1.0
 """Progress is reported once a second: until then a flow is taken to go on as it did."""
 
@@ -65,12 +75,13 @@ class Future(msgspec.Struct):
     """`slowdown` of each job (and of flows without one): time over the time that it would take alone, from 1 up.
 
     `ends_s` are the ends of flows in seconds from now; of those that go on past the horizon, as at their mean rate.
-    `steps` were used; `complete` is False where they ran out.
+    `steps` were used; `complete` is False where they ran out, after `until_s` simulated seconds.
     """
 
     slowdown: dict[str, float] = {}
     ends_s: dict[str, float] = {}
     steps: int = 0
+    until_s: float = 0.0
     complete: bool = True
 
 
@@ -111,7 +122,7 @@ class Forecast:
         *,
         horizon_s: float,
         steps: int,
-        kept: list[tuple[PathPlan, Routes]] | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self.state = own_copy(state)
         self._horizon_s, self._steps = horizon_s, steps
@@ -130,9 +141,11 @@ class Forecast:
         self._clock: FlowClock = self._resources.clock()
         self._resources.follow(self.state.requested or PathPlan())
         for flow in flows:
+            if self._spent():
+                break
             self._start(flow)
         for job in list(self.state.jobs.values()):
-            if job.running and not job.staging:
+            if job.running and not job.staging and not self._spent():
                 self._compute(job)
 
     def run(
@@ -144,8 +157,7 @@ class Forecast:
         """
         self._act(first)
         while self._clock.now < self._horizon_s and (self._moving or (self._exchanges and not until_moved)):
-            if self._future.steps >= self._steps:
-                self._future.complete = False
+            if self._spent():
                 break
             ended = self._clock.run_until(self._horizon_s)
             self._future.steps += max(1, len(ended))
@@ -164,13 +176,30 @@ class Forecast:
             over = [name for name in touched if not any(self._moving[name].left)]
             gone = [self._moving.pop(name) for name in over]
             for moving in gone:
-                self._flow_ended(moving, answer)
+                self._flow_ended(moving, answer if not self._spent() else None)
+        self._future.until_s = self._clock.now
         self._finish()
         return self._future
+
+    def _spent(self) -> bool:
+        """Whether the steps are used up; the forecast is then not complete."""
+        if self._future.steps >= self._steps:
+            self._future.complete = False
+        return not self._future.complete
+
+    def _use(self, routes: int) -> None:
+        self._future.steps += -(-routes // ROUTES_A_STEP)
+
+    @property
+    def steps(self) -> int:
+        """Used so far."""
+        return self._future.steps
 
     def seconds_alone(self, first: Sequence[Action] = ()) -> dict[str, dict[int, float]]:
         """For each job (or flow without one), the seconds that its flows alone would use each resource, after `first`."""
         self._act(first)
+        if self._spent():
+            return {}
         found: dict[str, dict[int, float]] = {}
         for moving in self._moving.values():
             uses = found.setdefault(moving.owner, {})
@@ -192,6 +221,7 @@ class Forecast:
             route = (*self._resources.between(source, target, flow.traffic), *beside)
             moving.keys.append(self._clock.add_routes(*keyed(route)))
         self._moving[flow.flow_id] = moving
+        self._use(len(legs))
         self._add_work(moving)
         self._begin(moving)
 
@@ -254,6 +284,7 @@ class Forecast:
         if not kept:
             return
         keys = [self._clock.add_routes(*keyed(route)) for _, route in kept]
+        self._future.steps += len(keys) // 4
         # Alone, a rank's sends share its own link: that many bytes for each pair take an exchange's time.
         fan = max(1, len(kept) // max(1, len(job.nodes)))
         size = self._lap_s * self._resources.best_of(kept[0][1][0]) / fan
@@ -270,6 +301,7 @@ class Forecast:
         keys = np.array(exchange.keys, dtype=np.uint32)
         program.flows(keys, np.full(len(keys), exchange.size), weight=MPI_WEIGHT)
         exchange.run = self._clock.start(program)
+        self._use(len(keys))
         self._owner[exchange.run] = exchange.job.job_id
 
     # -- policies ----------------------------------------------------------------------------------------
@@ -279,6 +311,7 @@ class Forecast:
         now_ns = self.state.time_ns + 1
         self.state.apply(Envelope(event=event, event_id="foreseen", time_ns=now_ns))
         if answer is not None:
+            self._future.steps += ANSWER_STEPS + (len(self.state.jobs) + len(self.state.flows)) // LOOKED_AT
             self._act(answer(event, self.state))
 
     def _act(self, actions: Sequence[Action]) -> None:
@@ -293,11 +326,14 @@ class Forecast:
         for flow_id in changed:
             moving = self._moving.get(flow_id)
             if moving is not None:
+                self._use(2 * len(moving.legs))
                 self._halt(moving)
                 self._begin(moving)
 
     def _reroute(self, plan: PathPlan) -> None:
         self._resources.follow(plan)
+        routes = sum(len(moving.keys) for moving in self._moving.values())
+        self._use(routes + sum(len(exchange.keys) for exchange in self._exchanges.values()))
         for moving in self._moving.values():
             for key, (source, target, beside) in zip(moving.keys, moving.legs, strict=True):
                 route = (*self._resources.between(source, target, moving.flow.traffic), *beside)

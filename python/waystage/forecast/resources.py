@@ -7,6 +7,7 @@ Must not know: what moves over them, policies, worlds.
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,15 @@ OWN_MOST = 64
 """Loaders for a target that an engine chooses by itself at most."""
 
 
-Routes = dict[tuple[str, str, TrafficClass], tuple[int, ...]]
-"""Link numbers from host to host, by class."""
+class Followed(NamedTuple):
+    """A plan, and the link numbers from host to host, by class, that were worked out under it."""
+
+    plan: PathPlan
+    router: Router
+    routes: dict[tuple[str, str, TrafficClass], tuple[int, ...]]
+
+
+Kept = list[Followed]
 
 
 class Resources:
@@ -36,9 +44,7 @@ class Resources:
     `kept` are routes of plans that other forecasts of the same state have worked out, and takes new ones.
     """
 
-    def __init__(
-        self, state: State, topology: Topology, kept: list[tuple[PathPlan, Routes]] | None = None
-    ) -> None:
+    def __init__(self, state: State, topology: Topology, kept: Kept | None = None) -> None:
         self._state, self._topology = state, topology
         self._hops: dict[tuple[str, str], int] = {}
         self._capacities: list[float] = []
@@ -52,9 +58,8 @@ class Resources:
         for path in state.wide_paths.values():
             for way in ("in", "out"):
                 self._named[f"{path.peer} {way}"] = self._new(path.rate_bps / 8)
-        self._router: Router | None = None
-        self._routes: Routes = {}
-        self._kept: list[tuple[PathPlan, Routes]] = kept if kept is not None else []
+        self._followed: Followed | None = None
+        self._kept: Kept = kept if kept is not None else []
 
     def _new(self, capacity: float) -> int:
         self._capacities.append(max(0.0, min(capacity, UNMEASURED)))
@@ -93,27 +98,28 @@ class Resources:
 
     def follow(self, plan: PathPlan) -> None:
         """Routes go by `plan` from now on; one that the planner refuses changes nothing."""
-        try:
-            self._router = Router(self._state.topology or self._topology, self._topology, plan)
-        except PlanError:
-            return
-        for known, routes in self._kept:
-            if known is plan:
-                self._routes = routes
+        known = next((entry for entry in self._kept if entry.plan is plan or entry.plan == plan), None)
+        if known is None:
+            try:
+                router = Router(self._state.topology or self._topology, self._topology, plan)
+            except PlanError:
                 return
-        self._routes = {}
-        self._kept.append((plan, self._routes))
+            known = Followed(plan, router, {})
+            self._kept.append(known)
+        self._followed = known
 
     def between(self, source: str, target: str, traffic: TrafficClass) -> tuple[int, ...]:
         """The links from host to host; none where they are one host, or one of them is unknown or cut off."""
-        key = (source, target, traffic)
-        if key not in self._routes:
+        if self._followed is None:
+            return ()
+        key, routes = (source, target, traffic), self._followed.routes
+        if key not in routes:
             known = self._topology.attachment
             path: tuple[str, ...] = ()
-            if self._router is not None and source != target and source in known and target in known:
-                path = self._router.path(source, target, traffic)
-            self._routes[key] = tuple(self._hops[hop] for hop in itertools.pairwise(path))
-        return self._routes[key]
+            if source != target and source in known and target in known:
+                path = self._followed.router.path(source, target, traffic)
+            routes[key] = tuple(self._hops[hop] for hop in itertools.pairwise(path))
+        return routes[key]
 
     def legs(self, flow: FlowInfo) -> list[tuple[str, str, tuple[int, ...]]]:
         """Source host, target host and resources beside links of each part of a flow: one for each storage target."""

@@ -77,32 +77,39 @@ def desired(
     return held
 
 
-def path_of(
-    topology: Topology,
-    live: Topology,
-    plan: PathPlan,
-    src: str,
-    dst: str,
-    traffic: TrafficClass,
-    steered: Mapping[tuple[str, str], int] | None = None,
-) -> tuple[str, ...]:
-    """Nodes from `src` to `dst`, or an empty tuple where no way is left. `steered` is what `steering` makes of the plan."""
-    ingress, egress = topology.attachment[src][0], topology.attachment[dst][0]
-    if src == dst or src not in live.attachment or dst not in live.attachment:
-        return ()
-    if ingress == egress:
-        return (src, ingress, dst)
-    path_index = spread.path_index(topology, src, dst, spread=plan.spread, seed=plan.seed)
-    choices = choices_of(topology, live, plan, traffic)
-    if traffic == "mpi" and plan.steered:
-        if steered is None:
-            steered = steering.path_indexes(topology, plan, choices)
-        path_index = steered.get((src, dst), path_index)
-    choice = choices.get(ingress, {}).get(path_index)
-    if choice is None or forest(topology, live).ways(ingress, egress) is None:
-        return ()
-    uplink = choice.exceptions.get(egress, choice.default)
-    return (src, *forest(topology, live).trees[uplink.root].path(ingress, egress), dst)
+class Paths:
+    """The paths of one plan, prepared for many questions."""
+
+    def __init__(self, topology: Topology, live: Topology, plan: PathPlan) -> None:
+        self._topology, self._live, self._plan = topology, live, plan
+        self._woods = forest(topology, live)
+        self._choices: dict[TrafficClass, dict[str, dict[int, PathChoice]]] = {}
+        self._between: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        self._steered: Mapping[tuple[str, str], int] = {}
+
+    def path(self, src: str, dst: str, traffic: TrafficClass) -> tuple[str, ...]:
+        """Nodes from `src` to `dst`, or an empty tuple where no way is left."""
+        topology, live = self._topology, self._live
+        ingress, egress = topology.attachment[src][0], topology.attachment[dst][0]
+        if src == dst or src not in live.attachment or dst not in live.attachment:
+            return ()
+        if ingress == egress:
+            return (src, ingress, dst)
+        if traffic not in self._choices:
+            self._choices[traffic] = choices_of(topology, live, self._plan, traffic)
+            if traffic == "mpi" and self._plan.steered:
+                self._steered = steering.path_indexes(topology, self._plan, self._choices[traffic])
+        path_index = spread.path_index(topology, src, dst, spread=self._plan.spread, seed=self._plan.seed)
+        if traffic == "mpi":
+            path_index = self._steered.get((src, dst), path_index)
+        choice = self._choices[traffic].get(ingress, {}).get(path_index)
+        if choice is None or self._woods.ways(ingress, egress) is None:
+            return ()
+        uplink = choice.exceptions.get(egress, choice.default)
+        key = (uplink.root, ingress, egress)
+        if key not in self._between:
+            self._between[key] = self._woods.trees[uplink.root].path(ingress, egress)
+        return (src, *self._between[key], dst)
 
 
 def usable_cores(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 
 from waystage.events import PathPlan, TrafficClass
-from waystage.interconnect import labelled, per_pair, steering
+from waystage.interconnect import labelled, per_pair
 from waystage.interconnect.changes import count_messages, difference, groups_touched
 from waystage.interconnect.marks import DEFAULT_MARKS, Mark
 from waystage.interconnect.per_pair import PlanError, natural_class
@@ -63,11 +63,7 @@ class Router:
     def __init__(self, topology: Topology, live: Topology, plan: PathPlan) -> None:
         self.topology, self.live, self.plan = topology, live, plan
         self._pairs = per_pair.path_index(topology, live, plan) if plan.style == "per-pair" else {}
-        self._steered = (
-            steering.path_indexes(topology, plan, labelled.choices_of(topology, live, plan, "mpi"))
-            if plan.steered and plan.style == "labelled"
-            else {}
-        )
+        self._labelled = labelled.Paths(topology, live, plan) if plan.style != "per-pair" else None
 
     def path(self, src: str, dst: str, traffic: TrafficClass | None = None) -> tuple[str, ...]:
         """Nodes from `src` to `dst`; empty where there is no way.
@@ -75,9 +71,9 @@ class Router:
         `traffic` is the class of the packet's mark; None takes the class of unmarked packets between the two.
         """
         traffic = traffic or natural_class(self.topology, src, dst)
-        if self.plan.style == "per-pair":
+        if self._labelled is None:
             return per_pair.path_of(self._pairs, src, dst, traffic)
-        return labelled.path_of(self.topology, self.live, self.plan, src, dst, traffic, self._steered)
+        return self._labelled.path(src, dst, traffic)
 
 
 _recent: deque[Router] = deque(maxlen=8)

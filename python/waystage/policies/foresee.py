@@ -13,15 +13,16 @@ one in force is asked, and acts alone.
   the seconds by which stagings come after their jobs are due. Ties go to the smaller stretch, then to the first.
 * With the candidate chosen it also tries whether some jobs' stagings should go first, and the others in turn as these
   end: those first that together end soonest, so that jobs go on together whose bottlenecks differ. A staging older than `hold_s` is not held, so that none waits for ever; 0 holds none.
-* Bounded: `steps` for all candidates together, counted in ends foreseen. Where they do not suffice, or there are more
-  than `most_flows`, the `fallback` candidate acts. Nothing is measured in real time, so the same events give the same
-  decisions everywhere.
+* Bounded: `steps` of work for all candidates together (`waystage.forecast.model`). The one in force is simulated first,
+  then the fallback, then the others in order; where the steps do not suffice for all, a shorter time is simulated, and
+  the best of those that were simulated acts. Where none was, or there are more than `most_flows`, the `fallback`
+  candidate acts. Nothing is measured in real time, so the same events give the same decisions everywhere.
 * The candidate in force is the one that the last reason names, which is part of the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from waystage.events import (
@@ -39,7 +40,6 @@ from waystage.events import (
     JobFinished,
     JobStarted,
     LinkUse,
-    PathPlan,
     Pause,
     Resume,
     RuleStyle,
@@ -52,7 +52,7 @@ from waystage.events import (
     WidePathDeclared,
 )
 from waystage.forecast.model import Answer, Forecast, Future, own_copy
-from waystage.forecast.resources import Routes
+from waystage.forecast.resources import Kept
 from waystage.policies.base import Explained, Policy
 from waystage.policies.combined import Combined
 from waystage.policies.members import MOST, SETTINGS, acts_on, build
@@ -77,8 +77,6 @@ DECISIONS: tuple[type[Event], ...] = (
 
 CANDIDATES: tuple[object, ...] = ("ecmp", "link-separation", "demand-separation")
 
-Kept = list[tuple[PathPlan, Routes]]
-
 HOLD_GAIN = 0.05
 """A job is held only for a mean gain worth the risk that the forecast is wrong: its loss is certain."""
 
@@ -88,6 +86,10 @@ BETWEEN = ": "
 
 LEAST_WINDOW_S = 10.0
 """Of a simulation: some exchanges of the computing jobs."""
+
+
+ENOUGH_S = 1.0
+"""Of a simulation that ran out of steps: what it tells of a shorter time is no ground for a decision."""
 
 
 SHORTER = 2 / 3
@@ -158,30 +160,45 @@ class Foresee:
             return () if in_force is None else self._candidates[in_force](event, state)
         if state.live_topology is None:
             return ()
-        answers = {name: self._answer(name, event, state, in_force) for name in self._candidates}
+        if len(state.flows) > self._most_flows:
+            return self._fall_back(event, state, in_force, f"more than {self._most_flows} flows")
+        answers: dict[str, list[Action]] = {}
         kept: Kept = []
-        futures = self._futures(answers, state, kept)
+        order = dict.fromkeys([*([in_force] if in_force else []), self._fallback, *self._candidates])
+
+        def wants(name: str) -> list[Action]:
+            if name not in answers:
+                answers[name] = self._answer(name, event, state, in_force)
+            return answers[name]
+
+        futures = self._futures(list(order), wants, state, kept)
         if futures is None:
-            why = (
-                f"{len(state.flows)} flows" if len(state.flows) > self._most_flows else f"{self._steps} steps"
-            )
-            return Explained.by(
-                answers[self._fallback], f"{self._fallback}{BETWEEN}too much to foresee ({why})"
-            )
-        values = {name: self._value(future, state) for name, future in futures.of.items()}
+            return self._fall_back(event, state, in_force, f"more than {self._steps} steps")
+        values = {
+            name: self._value(futures.of[name], state) for name in self._candidates if name in futures.of
+        }
         best = min(values, key=lambda name: values[name])
         chosen = best
-        if in_force is not None and values[best][0] >= values[in_force][0] * (1 - self._gain):
+        if in_force in values and values[best][0] >= values[in_force][0] * (1 - self._gain):
             chosen = in_force
         told = ", ".join(f"{name} {value[0]:.4g}" for name, value in values.items())
-        actions = answers[chosen]
+        if len(values) < len(self._candidates):
+            told += f"; {len(self._candidates) - len(values)} not foreseen"
+        actions = wants(chosen)
         held, value = self._hold(chosen, actions, values[chosen], state, futures, kept)
         if held:
             actions = _holding(self._candidates[chosen], actions, held, state)
             told += f"; {len(held)} stagings held {value[0]:.4g}"
-        if chosen == in_force and not actions:
+        if chosen == in_force and not actions and not due:
             return ()
         return Explained.by(actions, f"{chosen}{BETWEEN}{self._objective} foreseen: {told}")
+
+    def _fall_back(self, event: Event, state: State, in_force: str | None, why: str) -> Sequence[Action]:
+        """The fallback's answer; once it acts for this reason, at the cost of asking it alone."""
+        told = f"{self._fallback}{BETWEEN}too much to foresee ({why})"
+        if state.reason == told:
+            return self._candidates[self._fallback](event, state)
+        return Explained.by(self._answer(self._fallback, event, state, in_force), told)
 
     def _hold(
         self,
@@ -213,6 +230,7 @@ class Foresee:
         now = frozenset(flow_id for flow_id in young if state.flows[flow_id].wanted.paused)
         gain, steps = max(self._gain, HOLD_GAIN), futures.steps_left
         look = Forecast(state, horizon_s=futures.window_s, steps=steps, kept=kept)
+        steps -= look.steps
         uses = look.seconds_alone(_holding(policy, actions, frozenset(), state))
         order = _order({job_id: uses.get(job_id, {}) for job_id in flows.values()})[:MOST]
         for count in range(1, len(order)):
@@ -259,23 +277,37 @@ class Foresee:
 
     # -- what it leads to --------------------------------------------------------------------------------
 
-    def _futures(self, answers: Mapping[str, list[Action]], state: State, kept: Kept) -> Futures | None:
-        """None where the steps do not suffice. All candidates are simulated for the same time: see `_window_s`."""
-        if len(state.flows) > self._most_flows:
-            return None
-        first = next(iter(answers))
-        look = Forecast(state, horizon_s=self._horizon_s, steps=self._steps, kept=kept)
-        probe = look.run(self._candidates[first], answers[first], until_moved=True)
+    def _futures(
+        self, order: Sequence[str], wants: Callable[[str], list[Action]], state: State, kept: Kept
+    ) -> Futures | None:
+        """Of the candidates for which the steps suffice, in order; None where they suffice for none.
+
+        All are simulated for the same time: see `_window_s`. Where a part of the steps does not suffice for that of the
+        first, it is as long as these do.
+        """
+        look = Forecast(
+            state, horizon_s=self._horizon_s, steps=max(1, self._steps // (len(order) + 1)), kept=kept
+        )
+        probe = look.run(self._candidates[order[0]], wants(order[0]), until_moved=True)
         left = self._steps - probe.steps
-        window_s = self._window_s([probe])
+        if not probe.complete and probe.until_s < ENOUGH_S:
+            return None
+        window_s = self._window_s([probe]) if probe.complete else probe.until_s
+        futures: dict[str, Future] = {}
         while True:
-            futures: dict[str, Future] = {}
-            for name, actions in answers.items():
+            found: dict[str, Future] = {}
+            for name in futures or order:
                 forecast = Forecast(state, horizon_s=window_s, steps=left, kept=kept)
-                futures[name] = forecast.run(self._candidates[name], actions)
-                left -= futures[name].steps
-                if not futures[name].complete:
-                    return None
+                future = forecast.run(self._candidates[name], wants(name))
+                left -= future.steps
+                if not future.complete:
+                    break
+                found[name] = future
+            if len(found) < len(futures):
+                return Futures(futures, window_s, 0)
+            if not found:
+                return None
+            futures = found
             shorter_s = self._window_s(futures.values())
             if shorter_s > SHORTER * window_s:
                 return Futures(futures, window_s, left)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,7 @@ MOST_CELLS = 1 << 18
 """Edge switches x path indexes x edge switches. Above, the loads of a job would take too long to work out."""
 
 KEPT_GROUPS = 1024
+KEPT_PLACEMENTS = 256
 
 Loads = NDArray[np.float64]
 
@@ -60,18 +62,61 @@ def place(
     edges = topology.edge_switches
     if capacity is None or len(edges) ** 2 * paths > MOST_CELLS:
         return {}
-    allowed = {traffic: tuple(cores.get(traffic) or usable) for traffic in CLASSES}
-    sent = {traffic: _sent(state, topology, traffic, spread_by, seed) for traffic in CLASSES}
-    active = [traffic for traffic in CLASSES if sent[traffic].any()]
-    dealt = {traffic: _dealt(topology, usable, allowed[traffic]) for traffic in active}
-    held = {
-        traffic: _held(topology, usable, allowed[traffic], dealt[traffic], now, traffic) for traffic in active
-    }
+    transfers = {traffic: tuple(_transfers(state, topology, traffic)) for traffic in CLASSES}
+    placed = now.placed if now is not None else {}
+    return _placed(
+        topology,
+        live,
+        usable,
+        tuple(
+            Part(
+                traffic,
+                tuple(cores.get(traffic) or usable),
+                of,
+                tuple(sorted(placed.get(traffic, {}).items())),
+            )
+            for traffic, of in transfers.items()
+            if of
+        ),
+        spread_by,
+        seed,
+    )
+
+
+class Part(NamedTuple):
+    """What a class sends, between which hosts and over which core switches, and where its path indexes are now."""
+
+    traffic: TrafficClass
+    cores: tuple[str, ...]
+    transfers: tuple[Group, ...]
+    now: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@functools.lru_cache(maxsize=KEPT_PLACEMENTS)
+def _placed(
+    topology: Topology,
+    live: Topology,
+    usable: tuple[str, ...],
+    parts: tuple[Part, ...],
+    spread_by: Spread,
+    seed: int,
+) -> Placement:
+    """The placement; callers must not change it. It is kept, for a forecast asks for the same one many times."""
+    capacity = _capacities(topology, live, usable)
+    edges = topology.edge_switches
+    sent = {part.traffic: _sent(topology, part.transfers, spread_by, seed) for part in parts}
+    active = [part for part in parts if sent[part.traffic].any()]
+    if capacity is None or not active:
+        return {}
+    sent = {part.traffic: sent[part.traffic] for part in active}
+    allowed = {part.traffic: part.cores for part in active}
+    dealt = {traffic: _dealt(topology, usable, cores) for traffic, cores in allowed.items()}
+    held = {part.traffic: _held(topology, usable, part, dealt[part.traffic]) for part in active}
     moved = _search(sent, held, allowed, usable, capacity)
     if _busiest(sent, held, capacity) <= GAIN * _busiest(sent, moved, capacity):
         moved = held
     found: Placement = {}
-    for traffic in active:
+    for traffic in allowed:
         rows = {
             edge: tuple(usable[core] for core in moved[traffic][index])
             for index, edge in enumerate(edges)
@@ -85,11 +130,11 @@ def place(
 # -- what is sent --------------------------------------------------------------------------------------
 
 
-def _sent(state: State, topology: Topology, traffic: TrafficClass, spread_by: Spread, seed: int) -> Loads:
+def _sent(topology: Topology, transfers: Iterable[Group], spread_by: Spread, seed: int) -> Loads:
     """[edge switch, path index, edge switch] -> bit/s that the class's transfers would send, were no link shared."""
     size = len(topology.edge_switches)
     total = np.zeros((size, spread.path_count(len(topology.core_switches)), size))
-    for sources, targets in _transfers(state, topology, traffic):
+    for sources, targets in transfers:
         total += _sent_by(topology, sources, targets, spread_by, seed)
     return total
 
@@ -179,20 +224,12 @@ def _dealt(topology: Topology, usable: tuple[str, ...], allowed: tuple[str, ...]
     return np.array([row] * len(topology.edge_switches), dtype=np.intp)
 
 
-def _held(
-    topology: Topology,
-    usable: tuple[str, ...],
-    allowed: tuple[str, ...],
-    dealt: Homes,
-    now: PathPlan | None,
-    traffic: TrafficClass,
-) -> Homes:
+def _held(topology: Topology, usable: tuple[str, ...], part: Part, dealt: Homes) -> Homes:
     """As the plan in force has them, where its choice is one of the class's core switches still."""
-    homes = dealt.copy()
-    rows = now.placed.get(traffic, {}) if now is not None else {}
+    homes, rows = dealt.copy(), dict(part.now)
     for index, edge in enumerate(topology.edge_switches):
         for path_index, core in enumerate(rows.get(edge, ())[: homes.shape[1]]):
-            if core in allowed:
+            if core in part.cores:
                 homes[index, path_index] = usable.index(core)
     return homes
 
@@ -212,12 +249,17 @@ def _search(
         traffic: np.array([usable.index(core) for core in allowed[traffic]], dtype=np.intp)
         for traffic in homes
     }
+    sizes = [
+        (
+            sent[traffic][edge, path_index].sum() / capacity[edge],
+            sent[traffic][edge, path_index][:, None] / capacity,
+        )
+        for traffic, edge, path_index in bundles
+    ]
     for _ in range(PASSES):
         before = {traffic: found.copy() for traffic, found in homes.items()}
-        for traffic, edge, path_index in bundles:
+        for (traffic, edge, path_index), (out, into) in zip(bundles, sizes, strict=True):
             choice = choices[traffic]
-            out = sent[traffic][edge, path_index].sum() / capacity[edge]
-            into = sent[traffic][edge, path_index][:, None] / capacity
             here = homes[traffic][edge, path_index]
             up[edge, here] -= out[here]
             down[:, here] -= into[:, here]
