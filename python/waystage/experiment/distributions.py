@@ -7,6 +7,7 @@ Must not know: what the times are used for.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -24,6 +25,7 @@ _PARAMETERS: dict[str, tuple[frozenset[str], ...]] = {
     "uniform": (frozenset({"low_s", "high_s"}),),
     "exponential": (frozenset({"mean_s"}), frozenset({"rate_per_s"})),
     "lognormal": (frozenset({"median_s", "sigma"}),),
+    "listed": (frozenset({"each_s"}),),
 }
 """Distribution -> the sets of parameters that it takes."""
 
@@ -49,6 +51,11 @@ def sampler(distribution: Distribution) -> Sampler:
     if kind == "lognormal":
         mu, sigma = math.log(given["median_s"]), given["sigma"]
         return lambda rng: rng.lognormvariate(mu, sigma)
+    if kind == "listed":
+        if not given["each_s"]:
+            raise Problem(("each_s",), "it is empty: list at least one time in seconds")
+        in_turn = itertools.cycle(given["each_s"])
+        return lambda rng: next(in_turn)
     constant = given.get("mean_s", 0.0)
     return lambda rng: constant
 

@@ -51,15 +51,17 @@ class Distribution(Part, frozen=True, kw_only=True):
 
     `together`: always 0. `fixed`: `mean_s`. `uniform`: from `low_s` to `high_s`. `exponential`: of mean `mean_s`, or of
     `rate_per_s` events a second. `lognormal`: around `median_s`, `sigma` of the logarithm.
+    `listed`: those of `each_s` in order, then from the first again.
     """
 
-    distribution: Literal["together", "fixed", "uniform", "exponential", "lognormal"] = "together"
+    distribution: Literal["together", "fixed", "uniform", "exponential", "lognormal", "listed"] = "together"
     mean_s: Seconds | None = None
     rate_per_s: PositiveSeconds | None = None
     low_s: Seconds | None = None
     high_s: Seconds | None = None
     median_s: PositiveSeconds | None = None
     sigma: Seconds | None = None
+    each_s: tuple[Seconds, ...] | None = None
 
 
 class Sizes(Part, frozen=True, kw_only=True):
@@ -307,6 +309,7 @@ class Experiment(Part, frozen=True, kw_only=True, tag_field="kind", tag="policie
     seed: Whole = 0
     hash_seed: Literal["per-set"] | Whole = "per-set"
     sets: Positive = 1
+    first_set: Whole = 0
     file_systems: tuple[FileSystem, ...] = ()
     wide_paths: tuple[WidePath, ...] = ()
     copies: tuple[WideCopy, ...] = ()

@@ -108,7 +108,8 @@ class PolicyRun(ABC):
 
     def run_sets(self) -> None:
         policies = self.experiment.policies
-        for number in range(self.experiment.sets):
+        begin = self.experiment.first_set
+        for number in range(begin, begin + self.experiment.sets):
             jobs = jobs_of_set(self.experiment, self.topology, number)
             first = number % len(policies)
             for choice in (*policies[first:], *policies[:first]):
@@ -121,7 +122,8 @@ class PolicyRun(ABC):
         self.result.jobs.append(record)
 
     def report(self, choice: PolicyChoice, number: int, what: str = "") -> None:
-        where = f"set {number + 1} of {self.experiment.sets}, {choice.shown}"
+        last = self.experiment.first_set + self.experiment.sets
+        where = f"set {number + 1} of {last}, {choice.shown}"
         self._progress(f"{where}: {what}" if what else where, len(self.result.jobs) / self._total)
 
     def save(self) -> None:
