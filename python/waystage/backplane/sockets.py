@@ -16,9 +16,10 @@ import grp
 import os
 import socket
 import stat
-import struct
 from collections.abc import Iterator
 from pathlib import Path
+
+from waystage.local_client import peer_of
 
 PATH_BYTES_MAX = 107
 """`sun_path` of sockaddr_un has 108 bytes, the last of them zero (unix(7))."""
@@ -159,6 +160,4 @@ def owner_answering(path: Path) -> int | None:
             return None
         except OSError:
             return path.lstat().st_uid
-        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", credentials)
-    return int(uid)
+        return peer_of(probe).uid

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import os
 import socket
-import struct
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from waystage.local_client import peer_of
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.wan.profile import Profile
 
@@ -40,9 +40,7 @@ def ask(where: Path, request: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(ANSWER_S)
             connection.connect(str(where))
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            _, uid, _ = struct.unpack("3i", credentials)
-            if uid not in (0, os.geteuid()):
+            if peer_of(connection).uid not in (0, os.geteuid()):
                 raise LabError(f"a process of another user answers at {where}: do not believe it")
             connection.sendall(json.dumps(request).encode() + b"\n")
             pieces = []
