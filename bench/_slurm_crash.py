@@ -45,7 +45,7 @@ def slurm_kills(kills: int, chance: random.Random, options: BenchOptions) -> dic
     with slurm_site("wscrash", "burst-buffer") as site:
         jobs = _Jobs(site)
         try:
-            for number in range(kills):
+            for number in options.limit.steps(range(kills)):
                 victim = VICTIMS[number % len(VICTIMS)]
                 options.progress(f"kill {number + 1} of {kills} under Slurm: {victim}", number / kills)
                 jobs.fill()
@@ -54,7 +54,7 @@ def slurm_kills(kills: int, chance: random.Random, options: BenchOptions) -> dic
                 time.sleep(chance.uniform(0.0, MOST_PAUSE_S))
                 killed[victim] += _kill_and_start(site, jobs, victim, chance)
         except KeyboardInterrupt:
-            options.progress("interrupted: what has been killed so far counts", 1.0)
+            options.limit.stopped = "Ctrl-C"
             _start_all(site)
         options.progress("the rest of the jobs under Slurm", 1.0)
         return jobs.finish() | {"kills": killed}

@@ -27,6 +27,7 @@ from waystage.bench import BenchOptions
 from waystage.worlds.lab.slurm import available
 
 KILLS, KILLS_QUICK = 50, 6
+TAKES_S = 400, 120
 VICTIMS = ("stager", "engine", "controller")
 JOBS_AT_ONCE = 3
 LARGE_FILES, LARGE_BYTES, SMALL_FILES, SMALL_BYTES = 2, 12 << 20, 200, 4000
@@ -39,13 +40,13 @@ def run(options: BenchOptions) -> dict[str, Any]:
     kills = options.repetitions or (KILLS_QUICK if options.quick else KILLS)
     alone = kills // 3 if available() else kills
     chance = random.Random(19)
-    killed, interrupted = dict.fromkeys(VICTIMS, 0), False
+    killed = dict.fromkeys(VICTIMS, 0)
     with site() as here:
         for name in ("server", "controller", "stager"):
             here.start(name)
         jobs = Jobs(here, chance)
         try:
-            for number in range(alone):
+            for number in options.limit.steps(range(alone)):
                 jobs.fill()
                 victim = VICTIMS[number % len(VICTIMS)]
                 options.progress(f"kill {number + 1} of {alone}: {victim}", number / alone)
@@ -60,11 +61,11 @@ def run(options: BenchOptions) -> dict[str, Any]:
                     here.start(victim)
                 killed[victim] += 1
         except KeyboardInterrupt:
-            interrupted = True
+            options.limit.stopped = "Ctrl-C"
             here.start_all("server", "controller", "stager")
         options.progress("the rest", 1.0)
         outcome = jobs.finish()
-    slurm = slurm_kills(kills, chance, options) if available() and not interrupted else None
+    slurm = slurm_kills(kills, chance, options) if available() and not options.limit.over() else None
     return {
         "figures": {
             key: outcome[key] + (slurm or {}).get(key, 0) for key in ("lost_jobs", "wrong_bytes", "stuck")
