@@ -1278,10 +1278,14 @@ class DedupProfile(Task):
     def finish(self) -> tuple[dict[str, Any], list[tuple[bytes, str]]]:
         """Wait for the end and take the result: (report, [(path, error)]). Raises DedupError, also after `cancel`."""
 
+DEDUP_SLICES: int
+"""Slices of fingerprints that a part is sorted by."""
+
 def dedup_merge(
-    parts: Sequence[Path], progress: Callable[[int], object]
+    parts: Sequence[Path], progress: Callable[[int], object], slices: tuple[int, int] = ...
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Join parts: (question, report). `progress` is called with the number of chunks joined."""
+    """Join slices of parts, from `slices[0]` to before `slices[1]`, else all: (question, report). `progress` is called with
+    the number of chunks joined."""
 
 def dedup_estimate(
     parts: Sequence[Path], sample: int, seed: int, progress: Callable[[int], object]

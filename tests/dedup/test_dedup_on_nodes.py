@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness import Waystage
 from nodes_support import dask_cluster, doomed_cluster
+from waystage.catalog import ranges
+from waystage.dedup import DedupOptions, Report, on_nodes, profile
+from waystage.nodes import Where, join
+from waystage.task import no_progress
 
 
 def make_redundant(top: Path) -> None:
@@ -37,6 +42,79 @@ def test_the_report_of_many_nodes_is_that_of_one(waystage: Waystage, tmp_path: P
                 k: v for k, v in one.items() if k != "index_bytes"
             }
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def make_random(top: Path, seed: int) -> None:
+    """Files of random sizes, types and depths that repeat one another at random places, holes and hard links."""
+    chance = random.Random(seed)
+    noise = chance.randbytes(1 << 20)
+    folders = [top]
+    for number in range(12):
+        folders.append(chance.choice(folders) / f"d{number}")
+        folders[-1].mkdir(parents=True)
+    files: list[Path] = []
+    for number in range(150):
+        path = (
+            chance.choice(folders)
+            / f"f{number}{chance.choice(['', '.txt', '.BIN', '.h5', '.longer-ending'])}"
+        )
+        if files and chance.random() < 0.15:
+            os.link(chance.choice(files), path)
+            continue
+        with open(path, "wb") as file:
+            for _ in range(chance.randrange(4)):
+                start = chance.randrange(1 << 19)
+                file.write(noise[start : start + chance.choice([1, 5000, 100_000, 400_000])])
+                file.write(bytes(chance.choice([0, 0, 70_000])))
+                if chance.random() < 0.2:
+                    file.truncate(file.tell() + 300_000)
+                    file.seek(0, os.SEEK_END)
+        files.append(path)
+
+
+def without_index(report: Report) -> dict[str, Any]:
+    """The memory of the index depends on the order in which chunks come."""
+    return {name: value for name, value in vars(report).items() if name != "index_bytes"}
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        None,
+        "waystage.dedup.on_nodes:make_part:after",
+        "waystage.dedup.on_nodes:profile_linked:before",
+        "waystage.dedup.on_nodes:merge:after",
+    ],
+)
+def test_slices_joined_by_workers_are_the_report_of_one_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None
+) -> None:
+    """Whichever task a worker is killed in, on a tree that is another one for each."""
+    make_random(tmp_path / "tree", len(place or ""))
+    options = DedupOptions(method="fixed:4096")
+    one = profile(tmp_path / "tree", options)
+    monkeypatch.setattr(ranges, "LEAST_COST", 2 << 20)
+    monkeypatch.setattr(on_nodes, "MERGED_BYTES", 20_000)
+    with (
+        dask_cluster(tmp_path / "dask", 2)
+        if place is None
+        else doomed_cluster(tmp_path / "dask", place) as cluster
+    ):
+        with join(Where(cluster.address)) as engine:
+            many = on_nodes.profile_on_nodes(
+                engine, tmp_path / "tree", options, no_progress, directory=tmp_path
+            )
+    assert one.all.distinct_chunks > 200 and one.files["links"] > 0 and one.files["hole_chunks"] > 0
+    assert without_index(many) == without_index(one)
+    assert many.index_bytes < one.index_bytes
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_an_empty_tree_has_an_empty_report(waystage: Waystage, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    with dask_cluster(tmp_path / "dask", 1) as cluster:
+        found = waystage("dedup", "tree", "--scheduler", cluster.address, "--json").expect().json
+    assert found["all"]["chunks"] == found["files"]["read"] == 0
 
 
 @pytest.mark.parametrize(

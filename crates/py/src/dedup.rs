@@ -25,6 +25,7 @@ const BLOCKS_A_ROUND: u32 = 32;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<DedupProfile>()?;
+    module.add("DEDUP_SLICES", engine::SLICES)?;
     module.add_function(wrap_pyfunction!(dedup_merge, module)?)?;
     module.add_function(wrap_pyfunction!(dedup_estimate, module)?)?;
     module.add_function(wrap_pyfunction!(dedup_question, module)?)?;
@@ -190,15 +191,19 @@ fn tasks(files: &PyFiles<'_>) -> PyResult<Vec<FileTask>> {
         .collect()
 }
 
-/// Join parts: (parameters, report). `progress` is called with the number of chunks joined.
+/// Join slices of parts, `slices[0]` to `slices[1]`: (parameters, report). `progress` is called with the number of
+/// chunks joined.
 #[pyfunction]
+#[pyo3(signature = (parts, progress, slices = (0, engine::SLICES)))]
 fn dedup_merge<'py>(
     py: Python<'py>,
     parts: Vec<PathBuf>,
     progress: Py<PyAny>,
+    slices: (usize, usize),
 ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
     let mut reporter = Reporter::new(progress);
-    let joined = py.detach(|| engine::merge(&parts, |chunks| reporter.go_on(chunks)));
+    let (first, end) = slices;
+    let joined = py.detach(|| engine::merge(&parts, first..end, |chunks| reporter.go_on(chunks)));
     let (parameters, report) = reporter.result(joined)?;
     Ok((describe_question(py, &parameters)?, describe(py, &report)?))
 }

@@ -10,6 +10,7 @@ A catalog's tree is not walked, and nothing of it looked at: that is what a cata
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from waystage._native import excluded_paths
 from waystage.catalog.options import BuildOptions
+from waystage.catalog.ranges import Range, rows_of
 from waystage.catalog.schema import directories_table, entries_table
 from waystage.catalog.store import Catalog, is_catalog, paths_of
 from waystage.catalog.walking import batches, start_walk
@@ -109,14 +111,16 @@ def files_of(
     threads: int | None = None,
     progress: Progress | None = None,
     part: tuple[int, int] | None = None,
+    linked: bool = False,
 ) -> TreeFiles:
-    """The regular files of `source`, a tree or a catalog; with `part`, (number, of), only those of a part.
+    """The regular files of `source`, a tree or a catalog; with `part`, (number, of), only those of a part; with `linked`, of
+    a catalog, only those with several names.
 
     Raises BuildError or CatalogError.
     """
     patterns = [os.fsencode(pattern) for pattern in exclude]
     if is_catalog(source):
-        return _of_catalog(source, patterns, progress, part)
+        return _of_catalog(source, patterns, progress, part, linked=linked)
     options = BuildOptions(threads)
     root = Path(os.path.abspath(source))
     walk = start_walk(
@@ -134,6 +138,27 @@ def files_of(
     excluded = walk.progress()["excluded"]
     files = TreeFiles(root, _joined(tables), excluded, errors)
     return files if part is None else files.only(files.share(part[1]) == part[0])
+
+
+def files_in(catalog: Path, root: Path, ranges: Iterable[Range], exclude: tuple[str, ...] = ()) -> TreeFiles:
+    """The regular files with one name in ranges of a catalog, which may not be finished, of the tree `root`. Raises
+    CatalogError."""
+    patterns = [os.fsencode(pattern) for pattern in exclude]
+    tables: list[pa.Table] = []
+    excluded = 0
+    for of in ranges:
+        found, left_out = _without(patterns, _regular(rows_of(str(catalog), of, COLUMNS)))
+        tables.append(found.filter(pc.less_equal(found["links"], 1)))
+        excluded += left_out
+    return TreeFiles(root, _joined(tables), excluded, [])
+
+
+def _without(patterns: list[bytes], table: pa.Table) -> tuple[pa.Table, int]:
+    """The files that no pattern leaves out, and how many one does."""
+    if not patterns:
+        return table, 0
+    left_out = excluded_paths(patterns, *path_columns(table))
+    return table.filter(pa.array(~left_out)), int(left_out.sum())
 
 
 def columns_for_reading(
@@ -172,17 +197,19 @@ def path_columns(table: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint8]]
 
 
 def _of_catalog(
-    source: Path, patterns: list[bytes], progress: Progress | None, part: tuple[int, int] | None
+    source: Path,
+    patterns: list[bytes],
+    progress: Progress | None,
+    part: tuple[int, int] | None,
+    *,
+    linked: bool,
 ) -> TreeFiles:
     catalog = Catalog(source)
     tables: list[pa.Table] = []
     seen = excluded = 0
-    for batch in catalog.batches(COLUMNS):
-        table = _regular(pa.Table.from_batches([batch]))
-        if patterns:
-            left_out = excluded_paths(patterns, *path_columns(table))
-            excluded += int(left_out.sum())
-            table = table.filter(pa.array(~left_out))
+    for batch in catalog.batches(COLUMNS, which=pc.field("links") > 1 if linked else None):
+        table, left_out = _without(patterns, _regular(pa.Table.from_batches([batch])))
+        excluded += left_out
         if part is not None:
             # At once: a part of a large catalog fits into memory where the whole does not.
             piece = TreeFiles(catalog.root, table)

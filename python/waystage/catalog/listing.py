@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from waystage.catalog.apart import meeting
-from waystage.catalog.on_nodes import build_on_nodes
+from waystage.catalog.on_nodes import Following, build_on_nodes
 from waystage.catalog.options import BuildOptions
 from waystage.catalog.store import Catalog, is_catalog
 from waystage.display import display
 from waystage.nodes import Engine, Mark, NodesError
 from waystage.nodes.shared import needed
 from waystage.task import Progress
+
+LISTING = "listing"
+"""The name of a catalog that is made for one command."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +54,22 @@ def listing_of(
     *,
     exclude: tuple[str, ...] = (),
     one_file_system: bool = False,
-    name: str = "listing",
+    following: Following | None = None,
 ) -> Listing:
-    """The catalog of `source`, which is made in `folder` under `name` where `source` is a tree.
+    """The catalog of `source`, which is made in `folder` where `source` is a tree; `following` is what begins meanwhile.
 
     Its marks are those that every node needs from here on. Raises BuildError, CatalogError, NodesError.
     """
     if is_catalog(source):
         there = Path(os.path.abspath(source))
         return Listing(there, (*marks, needed(there), needed(Catalog(there).root)))
-    path = folder / name
+    path = folder / LISTING
     options = BuildOptions(exclude=exclude, one_file_system=one_file_system, layouts=None)
 
     def show(what: str, share: float) -> None:
         progress(f"listing: {what}", share)
 
-    build_on_nodes(engine, source, path, options, show, marks)
+    build_on_nodes(engine, source, path, options, show, marks, following)
     manifest = Catalog(path).manifest
     errors = [(os.fsencode(name), text) for name, text in manifest.errors]
     return Listing(path, (*marks, needed(Path(manifest.root))), manifest.counts.get("excluded", 0), errors)

@@ -34,7 +34,7 @@ from waystage.catalog.recording import Recorded, Recorder
 from waystage.catalog.store import Manifest, Part
 from waystage.catalog.walking import batches, start_walk
 from waystage.native_options.walks import WalkOptions
-from waystage.nodes import Engine, Here, Mark, Task, marked
+from waystage.nodes import Engine, Held, Here, Mark, Task, marked
 from waystage.nodes.shared import needed
 from waystage.task import Progress, no_progress
 
@@ -91,10 +91,11 @@ class Walked:
 
 @dataclass(frozen=True)
 class Following:
-    """Work on the entries while the walk goes on: `tasks` makes the tasks of a finished part in its folder, `finished` takes
-    their results, from which further tasks follow."""
+    """Work on the entries while the walk goes on: `found` is told each finished part and its folder, `held` gives tasks of
+    what was found, as `Engine.run` asks for them, `finished` takes their results, from which further tasks follow."""
 
-    tasks: Callable[[Path, Part], list[Task]]
+    found: Callable[[Path, Part], Iterable[Task]]
+    held: Held
     finished: Callable[[Task, Any], list[Task]]
 
 
@@ -167,7 +168,8 @@ class _Walk:
 
         first = self._task(Piece(None, 0, 0), FIRST_S)
         try:
-            self._engine.run([first], self._finished, show, marks=marks)
+            held = None if self._following is None else self._following.held
+            self._engine.run([first], self._finished, show, held=held, marks=marks)
         finally:
             # After any end the next build goes on from here.
             self._manifest.save(self._folder / JOURNAL)
@@ -208,7 +210,7 @@ class _Walk:
         tasks = [self._task(piece, seconds) for piece in walked.rest]
         if self._following is not None:
             for part in walked.parts:
-                tasks += self._following.tasks(self._folder, part)
+                tasks += self._following.found(self._folder, part)
         return tasks
 
 

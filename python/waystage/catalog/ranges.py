@@ -11,7 +11,8 @@ made can be cut as they come, so that work on them begins while the walk goes on
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,6 +38,10 @@ LARGE_BYTES = 256 << 20
 
 TASKS_A_THREAD = 8
 """Enough that the last ones end at about the same time."""
+
+SHARE_OF_WAITING = 2
+"""A task takes one of this number of shares, times the threads, of the work that waits: Polychronopoulos and Kuck's guided
+self-scheduling (1987), halved since costs are estimates."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +73,59 @@ class Split:
         return sum(range.cost for range in self.ranges) + sum(size for _, size in self.large)
 
 
-def split(catalog: Catalog, threads: int, *, links_apart: bool, report: Callable[[], None]) -> Split:
+class Waiting:
+    """Ranges that wait for workers: given out in groups, large ones while much waits and small ones at the end."""
+
+    def __init__(self) -> None:
+        self._ranges: deque[Range] = deque()
+        self.cost = 0.0
+
+    def add(self, ranges: Iterable[Range]) -> None:
+        """Put these behind the others, and large ones, which may be of one file, before them."""
+        for of in ranges:
+            (self._ranges.appendleft if of.cost >= LARGE_BYTES else self._ranges.append)(of)
+            self.cost += of.cost
+
+    def take(self, threads: int, *, is_wanted: bool) -> tuple[Range, ...]:
+        """The ranges of the next task; none where none wait, or less than a task's work that no worker is idle for."""
+        if not self._ranges or (self.cost < LEAST_COST and not is_wanted):
+            return ()
+        most = min(max(self.cost / (SHARE_OF_WAITING * max(1, threads)), LEAST_COST), MOST_COST)
+        taken = [self._ranges.popleft()]
+        cost = taken[0].cost
+        while self._ranges and cost + self._ranges[0].cost <= most:
+            taken.append(self._ranges.popleft())
+            cost += taken[-1].cost
+        self.cost = self.cost - cost if self._ranges else 0.0
+        return tuple(taken)
+
+
+def split(
+    catalog: Catalog,
+    threads: int,
+    *,
+    links_apart: bool,
+    large_apart: bool = True,
+    report: Callable[[], None],
+) -> Split:
     """Cut the entries into ranges for `threads` concurrent tasks. `report` is called now and then.
 
-    Directories, large files and, with `links_apart`, entries with several hard links are in no range's work.
+    Directories are in no range's work, with `large_apart` no large files, and with `links_apart` no entries with several
+    hard links.
     Raises CatalogError.
     """
     summary = catalog.summary()
     most = _cost_of_a_range(summary, catalog.rows, TASKS_A_THREAD * max(1, threads))
     found = Split()
     for part, file in enumerate(catalog.held_entries()):
-        _cut_file(found, file, catalog.path, part, most, links_apart=links_apart, report=report)
+        apart = (links_apart, large_apart)
+        _cut_file(found, file, catalog.path, part, most, apart, report=report)
     return found
 
 
-def split_part(folder: Path, part: Part, threads: int, *, links_apart: bool) -> Split:
+def split_part(
+    folder: Path, part: Part, threads: int, *, links_apart: bool, large_apart: bool = True
+) -> Split:
     """As `split`, of one part of a catalog in `folder` that is not finished. Raises CatalogError."""
     summary = None if part.summary is None else Summary.whole([Summary.of(part.summary)])
     # How much is to come is unknown: enough for all threads.
@@ -90,7 +133,8 @@ def split_part(folder: Path, part: Part, threads: int, *, links_apart: bool) -> 
     found = Split()
     loose = (str(folder), replace(part, summary=None))
     file = held(part.entries, ENTRIES, part, folder)
-    _cut_file(found, file, folder, 0, most, links_apart=links_apart, report=lambda: None, loose=loose)
+    apart = (links_apart, large_apart)
+    _cut_file(found, file, folder, 0, most, apart, report=lambda: None, loose=loose)
     return found
 
 
@@ -100,8 +144,8 @@ def _cut_file(
     path: Path,
     part: int,
     most: float,
+    apart: tuple[bool, bool],
     *,
-    links_apart: bool,
     report: Callable[[], None],
     loose: tuple[str, Part] | None = None,
 ) -> None:
@@ -109,7 +153,7 @@ def _cut_file(
         report()
         with damage_named(path):
             table = file.read([group], columns=["type", "size", "links"], words=["type"])
-        taken, large = _selected(table, links_apart)
+        taken, large = _selected(table, *apart)
         size = table["size"].to_numpy()
         is_file = _is(table, "f")
         found.entries += table.num_rows
@@ -125,15 +169,19 @@ def _cut_file(
             found.large += zip(paths, size[large].tolist(), strict=True)
 
 
-def paths_in(catalog: str, of: Range, *, links_apart: bool) -> tuple[list[bytes], Objects | None]:
-    """The paths of a range's work, of the catalog at this path, and their storage targets where these are several. Raises
-    CatalogError."""
-    table = _rows(catalog, of, ["directory", "name", "type", "size", "links", "objects"])
-    taken, _ = _selected(table, links_apart)
-    table = table.filter(pa.array(taken))
-    paths: list[bytes] = paths_of(table).to_pylist()
+def paths_in(
+    catalog: str, ranges: Iterable[Range], *, links_apart: bool
+) -> tuple[list[bytes], Objects | None]:
+    """The paths of the work of ranges, of the catalog at this path, and their storage targets where these are several.
+    Raises CatalogError."""
+    paths: list[bytes] = []
     targets = Targets()
-    targets.add(table)
+    for of in ranges:
+        table = rows_of(catalog, of, ["directory", "name", "type", "size", "links", "objects"])
+        taken, _ = _selected(table, links_apart)
+        table = table.filter(pa.array(taken))
+        paths += paths_of(table).to_pylist()
+        targets.add(table)
     return paths, targets.objects()
 
 
@@ -153,7 +201,8 @@ def opened(path: str) -> Catalog:
     return Catalog(Path(path))
 
 
-def _rows(catalog: str, of: Range, columns: list[str]) -> pa.Table:
+def rows_of(catalog: str, of: Range, columns: list[str]) -> pa.Table:
+    """The rows of a range, of the catalog at this path. Raises CatalogError."""
     if of.loose is None:
         path = Path(catalog)
         file = opened(catalog).held_entries()[of.part]
@@ -165,12 +214,14 @@ def _rows(catalog: str, of: Range, columns: list[str]) -> pa.Table:
     return table.slice(of.first, of.end - of.first)
 
 
-def _selected(table: pa.Table, links_apart: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows are a range's work, and which are large files."""
+def _selected(
+    table: pa.Table, links_apart: bool, large_apart: bool = True
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows are a range's work, and which are large files apart from it."""
     taken = ~_is(table, "d")
     if links_apart:
         taken &= table["links"].to_numpy() <= 1
-    large = taken & _is(table, "f") & (table["size"].to_numpy() >= LARGE_BYTES)
+    large = taken & large_apart & _is(table, "f") & (table["size"].to_numpy() >= LARGE_BYTES)
     return taken & ~large, large
 
 

@@ -25,7 +25,7 @@ from waystage.catalog.apart import same_entry
 from waystage.catalog.errors import CatalogError
 from waystage.catalog.listing import hold_lists_apart
 from waystage.catalog.on_nodes import Following, build_on_nodes
-from waystage.catalog.ranges import Range, Split, opened, paths_apart, paths_in, split, split_part
+from waystage.catalog.ranges import Range, Split, Waiting, opened, paths_apart, paths_in, split, split_part
 from waystage.catalog.store import Part
 from waystage.catalog.targets import Objects
 from waystage.copying.shares import LAST, clear_shares, key_of_file, key_of_range, make_destination, start
@@ -172,14 +172,15 @@ def copy_on_nodes(
         if catalog is None:
             one_file_system = bool(options.get("one_file_system"))
             how = BuildOptions(exclude=exclude, one_file_system=one_file_system, layouts=None)
-            following = Following(whole.tasks_of_part, whole.finished)
+            following = Following(whole.tasks_of_part, whole.held, whole.finished)
             listing = Path(ends.catalog)
             build_on_nodes(engine, root, listing, how, progress, [*there, *marks], following)
             whole.walked(Catalog(listing))
         else:
             marks.append(needed(catalog))
             tasks = whole.tasks_of_catalog(catalog, source, progress)
-            engine.run(tasks, whole.finished, progress, marks=[*there, *marks], total=whole.work.cost)
+            total = whole.work.cost
+            engine.run(tasks, whole.finished, progress, held=whole.held, marks=[*there, *marks], total=total)
         marking.close()
         last = [Task("directories and hard links", copy_last, (ends,)), *_checks(ends)]
         engine.run(last, whole.finished, _said(progress, "directories and hard links: "), marks=marks)
@@ -202,6 +203,7 @@ class _Whole:
         self.done = Copied()
         self.work = Split()
         self._tasks = 0
+        self._waiting = Waiting()
         self._fills: dict[str, _Filling] = {}
 
     def finished(self, task: Task, found: Result | Begun) -> list[Task]:
@@ -232,8 +234,18 @@ class _Whole:
     def _completing(self, path: bytes, weight: float) -> Task:
         return Task(f"copy of {display(path)}", copy_file, (self._ends, path), weight=weight)
 
+    def held(self, is_wanted: bool) -> Task | None:
+        """The next task with small files, where enough of them wait, or a worker waits for them."""
+        ranges = self._waiting.take(self._engine.threads(), is_wanted=is_wanted)
+        if not ranges:
+            return None
+        number = self._tasks
+        self._tasks += 1
+        cost = sum(of.cost for of in ranges)
+        return Task(f"copy of range {number}", copy_ranges, (self._ends, number, ranges), weight=cost)
+
     def tasks_of_part(self, folder: Path, part: Part) -> list[Task]:
-        """Those of a part of the walk, which goes on."""
+        """Those of the large files in a part of the walk, which goes on; its small ones wait."""
         threads = self._engine.threads()
         return self._tasks_of(split_part(folder, part, threads, links_apart=self._ends.links_apart))
 
@@ -266,10 +278,7 @@ class _Whole:
             else self._completing(path, float(size))
             for path, size in large
         ]
-        for of in work.ranges:
-            number = self._tasks
-            self._tasks += 1
-            tasks.append(Task(f"copy of range {number}", copy_range, (ends, number, of), weight=of.cost))
+        self._waiting.add(work.ranges)
         return tasks
 
     def walked(self, listed: Catalog) -> None:
@@ -331,9 +340,9 @@ def check_names(here: Here, ends: Ends, start: int, end: int) -> Result:
     return Result({"errors": missing}, problems, complete=not missing)
 
 
-def copy_range(here: Here, ends: Ends, number: int, of: Range) -> Result | Begun:
-    """In a worker: copy the entries of a range. Raises CopyError, CatalogError."""
-    names, objects = paths_in(ends.catalog, of, links_apart=ends.links_apart)
+def copy_ranges(here: Here, ends: Ends, number: int, ranges: tuple[Range, ...]) -> Result | Begun:
+    """In a worker: copy the entries of ranges. Raises CopyError, CatalogError."""
+    names, objects = paths_in(ends.catalog, ranges, links_apart=ends.links_apart)
     if ends.names is not None:
         asked = _wanted(ends.names).asks_for(names, [False] * len(names))
         # The targets are those of all names, in order: without them the order is that of the list.

@@ -56,7 +56,14 @@ class Dry:
 def profile(source: Path, options: DedupOptions, progress: Progress = no_progress) -> Report:
     """Read all of `source` and report. Raises BuildError, CatalogError or DedupError."""
     files = files_of(source, options.exclude, one_file_system=options.one_file_system, progress=progress)
-    return _run(files, source, options, progress, None, Rank())
+    return report_of(files, source, options, progress)
+
+
+def report_of(
+    files: TreeFiles, source: Path, options: DedupOptions, progress: Progress = no_progress
+) -> Report:
+    """The report of these files. Raises DedupError."""
+    return _run(files, source, options, progress)
 
 
 def make_parts(
@@ -88,7 +95,7 @@ def make_parts(
                 progress(f"part {done + 1} of {len(missing)}, {what}", (done + share) / len(missing))
 
             chosen = files.only(of_file == part)
-            _run(chosen, source, options, scaled, path, Rank(part, parts))
+            _run(chosen, source, options, scaled, path, part, parts)
     return [path for _, path in mine], len(mine) - len(missing)
 
 
@@ -96,12 +103,14 @@ def make_part(
     files: TreeFiles,
     source: Path,
     path: Path,
-    number: Rank,
+    number: int,
+    parts: int,
     options: DedupOptions,
     progress: Progress = no_progress,
 ) -> list[tuple[bytes, str]]:
-    """Make one part, of files that are all its own; what could not be read. Raises DedupError."""
-    return _run(files, source, options, progress, path, number).errors
+    """Make one part, of files that are all its own; what could not be read. `parts` is 0 where only the caller knows how many
+    there will be. Raises DedupError."""
+    return _run(files, source, options, progress, path, number, parts).errors
 
 
 def is_made(source: Path, path: Path, options: DedupOptions) -> bool:
@@ -175,8 +184,9 @@ def _run(
     source: Path,
     options: DedupOptions,
     progress: Progress,
-    part: Path | None,
-    number: Rank,
+    part: Path | None = None,
+    number: int = 0,
+    parts: int = 1,
 ) -> Report:
     table = files.table
     total = int(files.once().table["size"].to_numpy().sum())
@@ -185,8 +195,8 @@ def _run(
         threads=options.thread_count(),
         bytes_per_s=options.bytes_per_s,
         part=part,
-        parts=number.of,
-        number=number.number,
+        parts=parts,
+        number=number,
         label=label_of(source, options),
     )
 

@@ -8,11 +8,11 @@ Must not know: how reports are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from waystage._native import dedup_estimate, dedup_merge
+from waystage._native import DEDUP_SLICES, dedup_estimate, dedup_merge
 from waystage.display import named
 from waystage.task import Progress
 
@@ -28,6 +28,14 @@ class Amount:
     bytes: int = 0
     distinct_chunks: int = 0
     distinct_bytes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            self.chunks + other.chunks,
+            self.bytes + other.bytes,
+            self.distinct_chunks + other.distinct_chunks,
+            self.distinct_bytes + other.distinct_bytes,
+        )
 
     @property
     def redundant_share(self) -> float:
@@ -119,10 +127,36 @@ def from_native(
     )
 
 
-def merge(parts: Sequence[Path], progress: Progress) -> Report:
-    """Join parts exactly. Raises DedupPartError where one is damaged or missing, or they are of different profiles."""
-    question, counted = dedup_merge(list(parts), _told(progress, "joined"))
+def merge(parts: Sequence[Path], progress: Progress, slices: tuple[int, int] = (0, DEDUP_SLICES)) -> Report:
+    """Join parts exactly, or slices of them, from the first to before the second. Raises DedupPartError where one is damaged
+    or missing, or they are of different profiles."""
+    question, counted = dedup_merge(list(parts), _told(progress, "joined"), slices)
     return from_native(counted, [], question)
+
+
+def together(reports: Sequence[Report]) -> Report:
+    """The report of all slices, from those of different slices: their chunks differ, so that counts add up."""
+    types: dict[str, Amount] = {}
+    sizes: dict[int, Amount] = {}
+    for report in reports:
+        for name, amount in report.types.items():
+            types[name] = types.get(name, Amount()) + amount
+        for floor, amount in report.sizes.items():
+            sizes[floor] = sizes.get(floor, Amount()) + amount
+    first = reports[0]
+    return replace(
+        first,
+        files={name: sum(report.files[name] for report in reports) for name in first.files},
+        all=sum((report.all for report in reports), Amount()),
+        types=types,
+        sizes=sizes,
+        zero_chunks=sum(report.zero_chunks for report in reports),
+        zero_bytes=sum(report.zero_bytes for report in reports),
+        repeated_files=sum(report.repeated_files for report in reports),
+        repeated_bytes=sum(report.repeated_bytes for report in reports),
+        index_bytes=max(report.index_bytes for report in reports),
+        has_hole_chunk=any(report.has_hole_chunk for report in reports),
+    )
 
 
 def estimate(

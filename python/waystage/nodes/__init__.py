@@ -9,7 +9,7 @@ idempotent: what they write is complete or absent, under names that no other tas
 docs/decisions/0048-many-nodes.md.
 """
 
-from waystage.nodes.engine import Engine, Task
+from waystage.nodes.engine import Engine, Held, Task
 from waystage.nodes.errors import Cancelled, NodesError, NodesMissing, NodesRefused, TaskKilled
 from waystage.nodes.joining import Where, join
 from waystage.nodes.remote import Here
@@ -18,6 +18,7 @@ from waystage.nodes.shared import Mark, marked, shared_folder
 __all__ = [
     "Cancelled",
     "Engine",
+    "Held",
     "Here",
     "Mark",
     "NodesError",

@@ -57,6 +57,10 @@ class Task:
 Finished = Callable[[Task, Any], Iterable[Task] | None]
 """Called with each result; returns the tasks that follow from it."""
 
+Held = Callable[[bool], Task | None]
+"""Asked for a task where no other waits. Its argument says whether a worker would otherwise have nothing to do; without that
+it may answer None, to make a larger task of what comes next."""
+
 
 @dataclass
 class _Live:
@@ -104,10 +108,12 @@ class Engine:
         finished: Finished,
         progress: Progress,
         *,
+        held: Held | None = None,
         marks: Sequence[Mark] = (),
         total: float = 0.0,
     ) -> None:
-        """Run all tasks, and those that `finished` returns. `total` is the weight of all, 0 where it is unknown.
+        """Run all tasks, those that `finished` returns, and those that `held` gives. `total` is the weight of all, 0 where it
+        is unknown.
 
         Raises what a task raised, on any worker; NodesRefused where a node lacks one of `marks` or is of another
         version; TaskKilled where the workers of a task are killed again and again; NodesError where the scheduler is
@@ -121,7 +127,7 @@ class Engine:
         topic = self._follow_progress(run)
         try:
             while True:
-                self._hand_out(run, more, waiting)
+                self._hand_out(run, more, waiting, held)
                 if not run.live:
                     break
                 try:
@@ -140,11 +146,13 @@ class Engine:
             with suppress(Exception):
                 self._client.unsubscribe_topic(topic)
 
-    def _hand_out(self, run: _Run, more: deque[Task], waiting: Iterable[Task]) -> None:
+    def _hand_out(self, run: _Run, more: deque[Task], waiting: Iterable[Task], held: Held | None) -> None:
         most = max(2, AHEAD * self._threads)
         source = iter(waiting)
         while len(run.live) < most:
             task = more.popleft() if more else next(source, None)
+            if task is None and held is not None:
+                task = held(len(run.live) < self._threads)
             if task is None:
                 break
             self._submit(run, task, _Live(task, None))

@@ -11,6 +11,7 @@ mod project;
 mod xattr;
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rustix::fs::{
     chmod, chownat, fchmod, fchown, futimens, utimensat, AtFlags, Gid, Mode, Timestamps, Uid, CWD,
@@ -22,7 +23,7 @@ use crate::stat::{stat_fd, Metadata};
 use crate::time::Time;
 
 use acl::ACCESS;
-use project::Project;
+use project::{Project, WithoutProjects};
 
 pub use acl::mode_without;
 pub(crate) use xattr::Handle;
@@ -32,13 +33,14 @@ pub use xattr::Xattr;
 const SET_ID: u16 = 0o6000;
 
 /// What this process is and may do, asked once.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct AttributePreserver {
     uid: u32,
     gid: u32,
     umask: u16,
     owners: bool,
     xattrs: bool,
+    without_projects: Arc<WithoutProjects>,
 }
 
 /// Where extended attributes, and what else statx(2) does not report, come from.
@@ -69,6 +71,7 @@ impl AttributePreserver {
             umask: umask(),
             owners,
             xattrs,
+            without_projects: Arc::default(),
         }
     }
 
@@ -98,7 +101,8 @@ impl AttributePreserver {
                     return Ok(Extras { list: handle.access_list(), ..Extras::default() });
                 }
                 let (xattrs, lost) = handle.all(End::Source)?;
-                Ok(Extras { xattrs, list: None, project: Project::of(*file), lost })
+                let project = self.without_projects.project_of(*file);
+                Ok(Extras { xattrs, list: None, project, lost })
             }
             Attributes::Known(known) if self.xattrs => {
                 Ok(Extras { xattrs: known.to_vec(), ..Extras::default() })
@@ -281,7 +285,8 @@ impl AttributePreserver {
         let owner = self.owners && root && (wanted.uid, wanted.gid) != (found.uid, found.gid);
         let mode = mode != found.mode && (root || wanted.uid == found.uid);
         let unlike = self.xattrs && Handle::open(to).differs(&extras.xattrs)?;
-        let project = extras.project.is_some() && Project::of(to) != extras.project;
+        let project =
+            extras.project.is_some() && self.without_projects.project_of(to) != extras.project;
         if !owner && !mode && !unlike && !project {
             return Ok((false, extras.lost));
         }

@@ -1,7 +1,10 @@
 //! The project that a file counts for in quotas of ext4 and XFS, and whether a directory hands it down.
 
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
+use parking_lot::Mutex;
+use rustix::fs::{statx, AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{ioctl, opcode, Getter, Setter};
 
@@ -30,10 +33,31 @@ pub(crate) struct Project {
     inherited: bool,
 }
 
+/// File systems that know no projects, by device: they are asked once. FUSE opens a file for the question.
+#[derive(Debug, Default)]
+pub(super) struct WithoutProjects(Mutex<BTreeSet<(u32, u32)>>);
+
+impl WithoutProjects {
+    /// The project of an open file or directory; None where it has none, or its file system knows none.
+    pub(super) fn project_of(&self, file: BorrowedFd<'_>) -> Option<Project> {
+        // Answered without the server.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let device = statx(file, c"", flags, StatxFlags::empty())
+            .map(|stat| (stat.stx_dev_major, stat.stx_dev_minor))
+            .ok();
+        if device.is_some_and(|device| self.0.lock().contains(&device)) {
+            return None;
+        }
+        let found = get(file);
+        if let (Some(device), Err(Errno::NOTTY | Errno::NOSYS)) = (device, &found) {
+            self.0.lock().insert(device);
+        }
+        found.ok().and_then(Project::found)
+    }
+}
+
 impl Project {
-    /// That of an open file or directory; None where it has none, or its file system knows none.
-    pub(crate) fn of(file: BorrowedFd<'_>) -> Option<Self> {
-        let found = get(file).ok()?;
+    fn found(found: Fsxattr) -> Option<Self> {
         let project = Self { id: found.project, inherited: found.flags & INHERIT != 0 };
         (project != Self { id: 0, inherited: false }).then_some(project)
     }

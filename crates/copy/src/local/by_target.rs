@@ -88,19 +88,21 @@ impl ByTarget {
     }
 
     /// The next task of a worker; none where every target with work has as many readers as it takes.
-    pub(super) fn take(&mut self, worker: usize, now_ns: u64) -> Option<Task> {
+    ///
+    /// With `shares`, because other workers have nothing to do, half of the last group of a target waits for them.
+    pub(super) fn take(&mut self, worker: usize, shares: bool, now_ns: u64) -> Option<Task> {
         if self.lines.is_empty() {
             return None;
         }
         let loader = u32::try_from(worker).unwrap_or(u32::MAX);
         let first = self.bindings.first(loader);
         for index in first.into_iter().flatten() {
-            if let Some(task) = self.task_of(loader, index, now_ns) {
+            if let Some(task) = self.task_of(loader, index, shares, now_ns) {
                 return Some(task);
             }
         }
         let others = self.bindings.by_end(loader);
-        others.into_iter().find_map(|index| self.task_of(loader, index, now_ns))
+        others.into_iter().find_map(|index| self.task_of(loader, index, shares, now_ns))
     }
 
     /// A worker has done what it took.
@@ -108,15 +110,27 @@ impl ByTarget {
         self.bindings.ended(u32::try_from(worker).unwrap_or(u32::MAX), now_ns);
     }
 
-    fn task_of(&mut self, loader: u32, index: usize, now_ns: u64) -> Option<Task> {
-        let (task, cost) = self.large_of(index).or_else(|| {
-            let (items, cost) = self.lines[index].groups.pop_front()?;
-            self.entries -= items.len();
-            self.bindings.taken(index);
-            Some((Task::Items(items), cost))
-        })?;
+    fn task_of(&mut self, loader: u32, index: usize, shares: bool, now_ns: u64) -> Option<Task> {
+        let (task, cost) = self.large_of(index).or_else(|| self.group_of(index, shares))?;
         self.bindings.began(loader, index, cost, now_ns);
         Some(task)
+    }
+
+    /// The first group in line.
+    fn group_of(&mut self, index: usize, shares: bool) -> Option<(Task, u64)> {
+        let groups = &mut self.lines[index].groups;
+        let (mut items, mut cost) = groups.pop_front()?;
+        if shares && groups.is_empty() && items.len() > 1 {
+            let rest = items.split_off(items.len().div_ceil(2));
+            let bytes: u64 = rest.iter().map(|item| item.seen.size).sum();
+            let left = (bytes + rest.len() as u64 * PIECE_BYTES).min(cost);
+            cost -= left;
+            groups.push_front((rest, left));
+        } else {
+            self.bindings.taken(index);
+        }
+        self.entries -= items.len();
+        Some((Task::Items(items), cost))
     }
 
     /// A part of a large file, the first in line that is not too far ahead.

@@ -13,6 +13,9 @@ use crate::source::{Consumer, Item};
 /// is left with all.
 const GROUP: usize = 128;
 
+/// Entries from which a group is given to a worker that waits, where names come slowly.
+const GROUP_FOR_IDLE: usize = 8;
+
 /// Bytes of a group on one storage target: a few requests, so that readers leave a target soon when others need them.
 const GROUP_BYTES: u64 = 4 << 20;
 
@@ -68,7 +71,9 @@ impl Consumer for Grouper<'_> {
             return self.on_target(first.target, item);
         }
         self.group.push(item);
-        self.group.len() < GROUP || self.flush()
+        let size = self.group.len();
+        let is_due = size >= GROUP || (size >= GROUP_FOR_IDLE && self.context.queue.has_idle());
+        !is_due || self.flush()
     }
 
     fn flush(&mut self) -> bool {

@@ -1,6 +1,7 @@
 //! What waits to be done, between the walk and the workers.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +22,7 @@ struct State {
     large: Vec<(Arc<Large>, u32)>,
     /// What is read target by target.
     by_target: ByTarget,
+    workers: usize,
     running: usize,
     stopped: bool,
 }
@@ -30,6 +32,8 @@ pub(super) struct Queue {
     state: Mutex<State>,
     work: Condvar,
     room: Condvar,
+    /// Workers that wait for a task.
+    idle: AtomicUsize,
     began: Instant,
 }
 
@@ -41,11 +45,18 @@ impl Queue {
             waiting: VecDeque::new(),
             large: Vec::new(),
             by_target: ByTarget::new(workers, readers),
+            workers,
             running: 0,
             stopped: false,
         };
         let (work, room) = (Condvar::new(), Condvar::new());
-        Self { state: Mutex::new(state), work, room, began: Instant::now() }
+        let idle = AtomicUsize::new(0);
+        Self { state: Mutex::new(state), work, room, idle, began: Instant::now() }
+    }
+
+    /// Whether a worker has nothing to do at this moment.
+    pub(super) fn has_idle(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) > 0
     }
 
     /// Give a task; waits while enough wait already. Whether it was taken: not after a stop.
@@ -92,6 +103,9 @@ impl Queue {
             if let Some(task) = state.next(worker, self.now_ns()) {
                 state.running += 1;
                 self.room.notify_all();
+                if !state.waiting.is_empty() {
+                    self.work.notify_one();
+                }
                 return Some(task);
             }
             if state.by_target.is_empty() {
@@ -99,7 +113,9 @@ impl Queue {
                 self.room.notify_all();
             }
             // What comes next is for the walk to say.
+            self.idle.fetch_add(1, Ordering::Relaxed);
             during(Cause::Source, || self.work.wait(&mut state));
+            self.idle.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -167,9 +183,10 @@ impl State {
             return Some(task);
         }
         if let Some(task) = self.waiting.pop_front() {
-            return Some(task);
+            return Some(self.shared(task));
         }
-        if let Some(task) = self.by_target.take(worker, now_ns) {
+        let idle = self.workers.saturating_sub(self.running + 1);
+        if let Some(task) = self.by_target.take(worker, idle > 0, now_ns) {
             return Some(task);
         }
         let shared = (0..self.large.len())
@@ -178,10 +195,65 @@ impl State {
         shared.and_then(|at| self.extent_of(at))
     }
 
+    /// A worker's share of a group, where other workers would have nothing to do: the rest waits for them.
+    fn shared(&mut self, task: Task) -> Task {
+        let idle = self.workers.saturating_sub(self.running + 1);
+        let Task::Items(mut items) = task else { return task };
+        if idle > self.waiting.len() {
+            let rest = items.split_off(items.len().div_ceil(idle - self.waiting.len() + 1));
+            if !rest.is_empty() {
+                self.waiting.push_front(Task::Items(rest));
+            }
+        }
+        Task::Items(items)
+    }
+
     fn extent_of(&mut self, at: usize) -> Option<Task> {
         let (large, at_it) = &mut self.large[at];
         let index = large.claim()?;
         *at_it += 1;
         Some(Task::Extent(Arc::clone(large), index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(count: usize) -> Vec<Item> {
+        let stat = crate::stat::stat_at(rustix::fs::CWD, b"/").expect("stat");
+        (0..count).map(|_| Item::file(&stat, b"", b"name")).collect()
+    }
+
+    fn taken(queue: &Queue, worker: usize) -> usize {
+        match queue.take(worker) {
+            Some(Task::Items(items)) => items.len(),
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn a_group_is_shared_among_workers_that_have_nothing_to_do() {
+        let queue = Queue::new(4, None);
+        assert!(queue.push(Task::Items(items(10))));
+        let shares: Vec<usize> = (0..4).map(|worker| taken(&queue, worker)).collect();
+        assert_eq!(shares, [3, 3, 2, 2]);
+    }
+
+    #[test]
+    fn it_stays_whole_where_others_have_groups() {
+        let queue = Queue::new(2, None);
+        assert!((0..3).all(|_| queue.push(Task::Items(items(10)))));
+        assert_eq!((taken(&queue, 0), taken(&queue, 1)), (10, 10));
+        queue.done(0, None);
+        assert_eq!(taken(&queue, 0), 10);
+    }
+
+    #[test]
+    fn a_group_on_a_target_is_shared_as_well() {
+        let queue = Queue::new(4, Some(4));
+        assert!(queue.push_on(7, items(8), 8 << 20));
+        let shares: Vec<usize> = (0..4).map(|worker| taken(&queue, worker)).collect();
+        assert_eq!(shares, [4, 2, 1, 1]);
     }
 }

@@ -12,7 +12,7 @@ use crate::digest::Fingerprint;
 
 use super::tally::{Files, Types};
 use super::totals::{checked, replay};
-use super::trace::Parameters;
+use super::trace::{Parameters, SLICES};
 use crate::error::LoadError;
 
 /// The estimate holds with this probability.
@@ -72,7 +72,7 @@ pub fn estimate(
             }
             go_on(block.len())
         };
-        files.merge(replay(path.as_ref(), &types, take, |_| ())?);
+        files.merge(replay(path.as_ref(), 0..SLICES, &types, take, |_| ())?);
     }
     let mut counts: HashMap<Fingerprint, u64> =
         reservoir.iter().map(|(fingerprint, _)| (*fingerprint, 0)).collect();
@@ -85,7 +85,7 @@ pub fn estimate(
             }
             go_on(block.len())
         };
-        replay(path.as_ref(), &types, count, |_| ())?;
+        replay(path.as_ref(), 0..SLICES, &types, count, |_| ())?;
     }
     let (mut share, mut weight, mut squares) = (0.0, 0.0, 0.0);
     for (fingerprint, length) in &reservoir {

@@ -15,12 +15,13 @@ mod read;
 mod tally;
 mod totals;
 mod trace;
+mod writer;
 
 pub use harnik::{estimate, Estimate, CONFIDENCE};
 pub use profile::{Finished, Options, Profile, Progress, Task};
 pub use tally::{bin_floor, bin_of, type_of, Count, Distinct, Files, Group, BINS};
 pub use totals::{merge, Repeated, Report};
-pub use trace::Parameters;
+pub use trace::{Parameters, SLICES};
 
 use std::path::Path;
 
@@ -30,7 +31,7 @@ use crate::error::LoadError;
 
 /// What a part asks, from its first bytes.
 pub fn parameters_of(part: &Path) -> Result<Parameters, LoadError> {
-    Ok(trace::Reader::open(part)?.parameters)
+    trace::parameters_of(part)
 }
 
 /// Cut `data` as a whole and take the fingerprint of every chunk, as a run does with each piece it reads; how many

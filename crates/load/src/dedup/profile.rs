@@ -16,7 +16,8 @@ use crate::digest::Fingerprint;
 use super::read::{ChunkReader, ChunkSink, Ended};
 use super::tally::{bin_of, type_of, Files, Group};
 use super::totals::{Report, Totals};
-use super::trace::{Chunk, Parameters, Whole, Writer};
+use super::trace::{Chunk, Parameters, Whole};
+use super::writer::Writer;
 use crate::error::LoadError;
 
 /// Chunks that a thread holds before it puts them in.
@@ -375,7 +376,7 @@ impl Shared {
         };
         let kind = type_of(&task.path);
         let bin = bin_of(opened.stat.stx_size);
-        let group = self.kind(&kind).map(|kind| Group { kind, bin })?;
+        let group = Group { kind: self.kind(&kind), bin };
         let mut batch = Batch { shared: self, group, plain: Vec::new(), zeros: Vec::new() };
         let read = reader.file(&opened.file, &opened.stat, &mut batch);
         let put = batch.flush();
@@ -401,10 +402,10 @@ impl Shared {
         }
     }
 
-    fn kind(&self, name: &str) -> Result<u16, ()> {
+    fn kind(&self, name: &str) -> u16 {
         match &self.sink {
-            Sink::Totals(totals) => Ok(totals.types.number(name)),
-            Sink::Part(writer) => self.written(writer.lock().kind(name)),
+            Sink::Totals(totals) => totals.types.number(name),
+            Sink::Part(writer) => writer.lock().kind(name),
         }
     }
 

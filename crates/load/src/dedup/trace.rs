@@ -1,14 +1,15 @@
 //! A part of a profile on disk: the fingerprints of its chunks and files, to be joined with other parts.
 //!
-//! Arrives: chunks and files as they are read, in any order; or the bytes of a part from another node.
-//! Leaves: a complete file, or none; or the same chunks and files, and an error for anything else.
+//! Arrives: the bytes of a part, perhaps from another node.
+//! Leaves: its chunks and files, slice by slice, and an error for anything else.
 //!
-//! The format is in docs/reference/dedup-part.md. A chunk takes 22 bytes, 0.2 % of its data.
+//! The format is in docs/reference/dedup-part.md. A chunk takes 22 bytes, 0.2 % of its data. A slice is the fingerprints
+//! with one first byte: parts can be joined slice by slice, by several nodes, in the memory that one slice takes.
 
-use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
 
 use crate::chunking::Method;
 use crate::digest::{Digest, Fingerprint};
@@ -16,17 +17,35 @@ use crate::digest::{Digest, Fingerprint};
 use super::tally::{Files, Group, BINS, NO_TYPE};
 use crate::error::LoadError;
 
-const MAGIC: &[u8; 8] = b"WSDEDUP\x01";
+const MAGIC: &[u8; 8] = b"WSDEDUP\x02";
+pub(super) const MAGIC_END: &[u8; 8] = b"WSDEDEND";
 const CHECK: usize = 32;
+
+/// Bytes of a section's check, which tells damage, not malice, apart.
+pub(super) const SHORT_CHECK: usize = 16;
+
+/// The length of the trailer, its check, the mark of the end.
+const ENDING: usize = 8 + CHECK + MAGIC_END.len();
+
+/// Bytes of a header, with the longest label.
+const MOST_HEADER: usize = 24 + (1 << 16);
+
+/// Slices of fingerprints, by the first byte.
+pub const SLICES: usize = 256;
 
 /// Entries of a block, at most: what a reader must hold.
 pub(super) const MOST_ENTRIES: usize = 1 << 16;
 
-const TYPE: u8 = b'T';
-const CHUNKS: u8 = b'C';
-const ZEROS: u8 = b'Z';
-const WHOLE: u8 = b'W';
-const END: u8 = b'E';
+pub(super) const TYPE: u8 = b'T';
+pub(super) const CHUNKS: u8 = b'C';
+pub(super) const ZEROS: u8 = b'Z';
+pub(super) const WHOLE: u8 = b'W';
+pub(super) const END: u8 = b'E';
+
+/// The slice of a fingerprint.
+pub(super) fn slice_of(fingerprint: &Fingerprint) -> usize {
+    usize::from(fingerprint[0])
+}
 
 /// The parameters of a part. Parts are joined if these are equal, except for `part`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +54,7 @@ pub struct Parameters {
     pub method: Method,
     /// The fingerprint of chunks.
     pub digest: Digest,
-    /// How many parts there are.
+    /// How many parts there are; 0 where only those who join them know.
     pub parts: u32,
     /// Which of them this is, from 0.
     pub part: u32,
@@ -50,7 +69,7 @@ impl Parameters {
         *self == Self { part: self.part, ..other.clone() }
     }
 
-    fn encoded(&self) -> Vec<u8> {
+    pub(super) fn encoded(&self) -> Vec<u8> {
         let (method, size) = match self.method {
             Method::FscCdc8 => (0_u8, 0),
             Method::Fast => (1, 0),
@@ -78,214 +97,215 @@ pub(super) type Chunk = (Fingerprint, u32);
 /// One file: the fingerprint of its content, its size and its group.
 pub(super) type Whole = (Fingerprint, u64, Group);
 
-/// A part in progress. Dropped before [`Writer::finish`], it is removed.
-pub(super) struct Writer {
-    to: BufWriter<File>,
-    check: blake3::Hasher,
-    unfinished: PathBuf,
-    path: PathBuf,
-    finished: bool,
-    types: HashMap<String, u16>,
-    whole: Vec<Whole>,
-}
-
-impl Writer {
-    pub(super) fn create(path: &Path, parameters: &Parameters) -> io::Result<Self> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".unfinished");
-        let unfinished = path.with_file_name(name);
-        let mut writer = Self {
-            to: BufWriter::with_capacity(1 << 18, File::create(&unfinished)?),
-            check: blake3::Hasher::new(),
-            unfinished,
-            path: path.to_owned(),
-            finished: false,
-            types: HashMap::from([(NO_TYPE.to_owned(), 0)]),
-            whole: Vec::new(),
-        };
-        writer.put(&parameters.encoded())?;
-        Ok(writer)
-    }
-
-    /// The number of a type in this part.
-    pub(super) fn kind(&mut self, name: &str) -> io::Result<u16> {
-        if let Some(number) = self.types.get(name) {
-            return Ok(*number);
-        }
-        let (Ok(number), Ok(length)) = (u16::try_from(self.types.len()), u8::try_from(name.len()))
-        else {
-            return Ok(0);
-        };
-        self.types.insert(name.to_owned(), number);
-        self.put(&[TYPE])?;
-        self.put(&number.to_le_bytes())?;
-        self.put(&[length])?;
-        self.put(name.as_bytes())?;
-        Ok(number)
-    }
-
-    pub(super) fn chunks(&mut self, group: Group, zeros: bool, chunks: &[Chunk]) -> io::Result<()> {
-        for chunks in chunks.chunks(MOST_ENTRIES) {
-            self.put(&[if zeros { ZEROS } else { CHUNKS }])?;
-            self.group(group)?;
-            self.count(chunks.len())?;
-            for (fingerprint, bytes) in chunks {
-                let less = u16::try_from(bytes.saturating_sub(1)).unwrap_or(u16::MAX);
-                self.put(&less.to_le_bytes())?;
-                self.put(fingerprint)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn whole(&mut self, file: Whole) -> io::Result<()> {
-        self.whole.push(file);
-        if self.whole.len() == MOST_ENTRIES {
-            self.put_whole()?;
-        }
-        Ok(())
-    }
-
-    /// Write what is left; the part has its name when this returns.
-    pub(super) fn finish(mut self, files: Files) -> io::Result<()> {
-        self.put_whole()?;
-        self.put(&[END])?;
-        for number in files.numbers() {
-            self.put(&number.to_le_bytes())?;
-        }
-        let check = self.check.finalize();
-        self.to.write_all(check.as_bytes())?;
-        self.to.flush()?;
-        self.to.get_ref().sync_all()?;
-        fs::rename(&self.unfinished, &self.path)?;
-        self.finished = true;
-        Ok(())
-    }
-
-    fn put_whole(&mut self) -> io::Result<()> {
-        let whole = std::mem::take(&mut self.whole);
-        if whole.is_empty() {
-            return Ok(());
-        }
-        self.put(&[WHOLE])?;
-        self.count(whole.len())?;
-        for (fingerprint, size, group) in whole {
-            self.put(&fingerprint)?;
-            self.put(&size.to_le_bytes())?;
-            self.group(group)?;
-        }
-        Ok(())
-    }
-
-    fn group(&mut self, group: Group) -> io::Result<()> {
-        self.put(&group.kind.to_le_bytes())?;
-        self.put(&[group.bin])
-    }
-
-    fn count(&mut self, count: usize) -> io::Result<()> {
-        self.put(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes())
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.check.update(bytes);
-        self.to.write_all(bytes)
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if !self.finished {
-            // Nothing can be done where even this fails; the next run writes over it.
-            let _ = fs::remove_file(&self.unfinished);
-        }
-    }
-}
-
 /// What a part holds, block by block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Block {
-    /// A type and its number in this part.
-    Type(u16, String),
     /// Chunks of one group, and whether they hold zeros alone.
     Chunks(Group, bool, Vec<Chunk>),
-    /// Files.
+    /// Files of one group.
     Whole(Vec<Whole>),
-    /// The end, with what became of the files.
-    End(Files),
 }
 
-/// A part being read. Nothing of it is to be trusted before [`Block::End`] has come.
+/// A part whose header and trailer have been read and checked.
 pub(super) struct Reader<R> {
     from: R,
-    check: blake3::Hasher,
     /// What to call it in an error.
     name: String,
     pub(super) parameters: Parameters,
-    types: usize,
+    /// Names of types by their number, the first of which is [`NO_TYPE`].
+    pub(super) types: Vec<String>,
+    /// What became of the files.
+    pub(super) files: Files,
+    /// Where the section of each slice of each spill begins, and its check; then the end of the last one.
+    sections: Vec<(u64, [u8; SHORT_CHECK])>,
 }
 
-impl Reader<BufReader<File>> {
+impl Reader<File> {
     pub(super) fn open(path: &Path) -> Result<Self, LoadError> {
-        let name = path.display().to_string();
-        let file =
-            File::open(path).map_err(|error| LoadError::Part(name.clone(), error.to_string()))?;
-        Self::new(BufReader::with_capacity(1 << 18, file), name)
+        let (file, name) = opened(path)?;
+        Self::new(file, name)
     }
 }
 
-impl<R: Read> Reader<R> {
-    pub(super) fn new(from: R, name: String) -> Result<Self, LoadError> {
-        let parameters = Parameters {
-            method: Method::Fast,
-            digest: Digest::Blake3,
-            parts: 0,
-            part: 0,
-            label: String::new(),
+fn opened(path: &Path) -> Result<(File, String), LoadError> {
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) => Ok((file, name)),
+        Err(error) => Err(LoadError::Part(name, error.to_string())),
+    }
+}
+
+/// What a part asks, from its header. The rest is not looked at.
+pub(super) fn parameters_of(path: &Path) -> Result<Parameters, LoadError> {
+    let (file, name) = opened(path)?;
+    let mut header = Vec::new();
+    file.take(MOST_HEADER as u64)
+        .read_to_end(&mut header)
+        .map_err(|error| LoadError::Part(name.clone(), error.to_string()))?;
+    Bytes { rest: &header, name: &name }.header()
+}
+
+impl<R: Read + Seek> Reader<R> {
+    pub(super) fn new(mut from: R, name: String) -> Result<Self, LoadError> {
+        let bad = |what: &str| LoadError::Part(name.clone(), what.to_owned());
+        let io = |error: io::Error| LoadError::Part(name.clone(), error.to_string());
+        let size = from.seek(SeekFrom::End(0)).map_err(io)?;
+        from.rewind().map_err(io)?;
+        let mut header = Vec::new();
+        from.by_ref().take(MOST_HEADER as u64).read_to_end(&mut header).map_err(io)?;
+        let mut bytes = Bytes { rest: &header, name: &name };
+        let parameters = bytes.header()?;
+        let header_length = header.len() - bytes.rest.len();
+        let least = header_length as u64 + ENDING as u64;
+        let Some(at) = size.checked_sub(ENDING as u64).filter(|_| size >= least) else {
+            return Err(bad("it ends early"));
         };
-        let mut reader = Self { from, check: blake3::Hasher::new(), name, parameters, types: 1 };
-        if reader.array()? != *MAGIC {
-            return Err(reader.bad("it is no part of a deduplication profile of this version"));
+        let mut ending = [0; ENDING];
+        from.seek(SeekFrom::Start(at)).map_err(io)?;
+        from.read_exact(&mut ending).map_err(io)?;
+        let (length, rest) = ending.split_at(8);
+        let (found, magic) = rest.split_at(CHECK);
+        if magic != MAGIC_END {
+            return Err(bad("it ends early"));
         }
-        let [method] = reader.array()?;
-        let size = reader.number32()?;
-        reader.parameters.method = match (method, size) {
+        let mut number = [0; 8];
+        number.copy_from_slice(length);
+        let length = u64::from_le_bytes(number);
+        let start = at.checked_sub(length).filter(|start| *start >= header_length as u64);
+        let (Some(start), Ok(room)) = (start, usize::try_from(length)) else {
+            return Err(bad("its checksum is wrong"));
+        };
+        let mut trailer = vec![0; room];
+        from.seek(SeekFrom::Start(start)).map_err(io)?;
+        from.read_exact(&mut trailer).map_err(io)?;
+        let mut check = blake3::Hasher::new();
+        check.update(&header[..header_length]).update(&trailer).update(&number);
+        if check.finalize().as_bytes() != found {
+            return Err(bad("its checksum is wrong"));
+        }
+        let (types, files, mut sections) = Bytes { rest: &trailer, name: &name }.trailer()?;
+        let begins = sections.first().map_or(start, |(at, _)| *at);
+        sections.push((start, [0; SHORT_CHECK]));
+        if begins != header_length as u64 || !sections.is_sorted_by_key(|(at, _)| *at) {
+            return Err(bad("its sections are out of place"));
+        }
+        Ok(Self { from, name, parameters, types, files, sections })
+    }
+
+    /// Go through some slices, block by block; those of a section only after its check.
+    pub(super) fn slices(
+        &mut self,
+        slices: Range<usize>,
+        mut take: impl FnMut(Block) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        let spills = self.sections.len() / SLICES;
+        let (types, most) = (self.types.len(), self.parameters.method.most());
+        let mut section = Vec::new();
+        for slice in slices {
+            for spill in 0..spills {
+                let at = spill * SLICES + slice;
+                let (start, check) = self.sections[at];
+                let length = self.sections[at + 1].0 - start;
+                let io = |error: io::Error| LoadError::Part(self.name.clone(), error.to_string());
+                self.from.seek(SeekFrom::Start(start)).map_err(io)?;
+                section.clear();
+                self.from.by_ref().take(length).read_to_end(&mut section).map_err(io)?;
+                if blake3::hash(&section).as_bytes()[..SHORT_CHECK] != check {
+                    let text = "its checksum is wrong".to_owned();
+                    return Err(LoadError::Part(self.name.clone(), text));
+                }
+                let mut bytes = Bytes { rest: &section, name: &self.name };
+                while !bytes.rest.is_empty() {
+                    take(bytes.block(slice, types, most)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is left of some bytes of a part.
+struct Bytes<'a> {
+    rest: &'a [u8],
+    name: &'a str,
+}
+
+/// Names of types, what became of the files, the beginnings and checks of sections.
+type Trailer = (Vec<String>, Files, Vec<(u64, [u8; SHORT_CHECK])>);
+
+impl Bytes<'_> {
+    fn header(&mut self) -> Result<Parameters, LoadError> {
+        if self.array().ok() != Some(*MAGIC) {
+            return Err(self.bad("it is no part of a deduplication profile of this version"));
+        }
+        let [method] = self.array()?;
+        let size = self.number32()?;
+        let method = match (method, size) {
             (0, 0) => Method::FscCdc8,
             (1, 0) => Method::Fast,
             (2, 1..=65_536) => Method::Fixed(size as usize),
-            _ => return Err(reader.bad("its method is unknown")),
+            _ => return Err(self.bad("its method is unknown")),
         };
-        reader.parameters.digest = match reader.array()? {
+        let digest = match self.array()? {
             [0] => Digest::Sha1,
             [1] => Digest::Blake3,
-            _ => return Err(reader.bad("its digest is unknown")),
+            _ => return Err(self.bad("its digest is unknown")),
         };
-        reader.parameters.parts = reader.number32()?;
-        reader.parameters.part = reader.number32()?;
-        if reader.parameters.part >= reader.parameters.parts {
-            return Err(reader.bad("its number is not below the number of parts"));
+        let (parts, part) = (self.number32()?, self.number32()?);
+        if parts != 0 && part >= parts {
+            return Err(self.bad("its number is not below the number of parts"));
         }
-        let length = u16::from_le_bytes(reader.array()?);
-        reader.parameters.label = reader.text(usize::from(length))?;
-        Ok(reader)
+        let length = u16::from_le_bytes(self.array()?);
+        let label = self.text(usize::from(length))?;
+        Ok(Parameters { method, digest, parts, part, label })
     }
 
-    /// The next block.
-    pub(super) fn next(&mut self) -> Result<Block, LoadError> {
-        let [tag] = self.array()?;
-        match tag {
-            TYPE => {
-                let number = u16::from_le_bytes(self.array()?);
-                if usize::from(number) != self.types {
-                    return Err(self.bad("a type is out of turn"));
+    fn trailer(&mut self) -> Result<Trailer, LoadError> {
+        let mut types = vec![NO_TYPE.to_owned()];
+        loop {
+            match self.array()? {
+                [TYPE] => {
+                    let number = u16::from_le_bytes(self.array()?);
+                    if usize::from(number) != types.len() {
+                        return Err(self.bad("a type is out of turn"));
+                    }
+                    let [length] = self.array()?;
+                    types.push(self.text(usize::from(length))?);
                 }
-                self.types += 1;
-                let [length] = self.array()?;
-                Ok(Block::Type(number, self.text(usize::from(length))?))
+                [END] => break,
+                _ => return Err(self.bad("its trailer is of no known form")),
             }
+        }
+        let mut numbers = [0; 9];
+        for number in &mut numbers {
+            *number = u64::from_le_bytes(self.array()?);
+        }
+        let mut sections = Vec::with_capacity(self.rest.len() / (8 + SHORT_CHECK) + 1);
+        while !self.rest.is_empty() {
+            sections.push((u64::from_le_bytes(self.array()?), self.array()?));
+        }
+        if sections.len() % SLICES != 0 {
+            return Err(self.bad("its sections are not those of all slices"));
+        }
+        Ok((types, Files::from_numbers(numbers), sections))
+    }
+
+    /// The next block of a section of `slice`, in a part with this number of types and chunks of at most `most` bytes.
+    fn block(&mut self, slice: usize, types: usize, most: usize) -> Result<Block, LoadError> {
+        let [tag] = self.array()?;
+        let kind = u16::from_le_bytes(self.array()?);
+        let [bin] = self.array()?;
+        if usize::from(kind) >= types || usize::from(bin) >= BINS {
+            return Err(self.bad("a type or size bin is of none"));
+        }
+        let group = Group { kind, bin };
+        let count = self.number32()? as usize;
+        if count > MOST_ENTRIES {
+            return Err(self.bad("a block is too large"));
+        }
+        let foreign = |fingerprint: &Fingerprint| slice_of(fingerprint) != slice;
+        match tag {
             CHUNKS | ZEROS => {
-                let group = self.group()?;
-                let most = self.parameters.method.most();
-                let count = self.count()?;
                 let mut chunks = Vec::new();
                 for _ in 0..count {
                     let bytes = u32::from(u16::from_le_bytes(self.array()?)) + 1;
@@ -294,54 +314,24 @@ impl<R: Read> Reader<R> {
                     }
                     chunks.push((self.array()?, bytes));
                 }
+                if chunks.iter().any(|(fingerprint, _)| foreign(fingerprint)) {
+                    return Err(self.bad("a fingerprint is of another slice"));
+                }
                 Ok(Block::Chunks(group, tag == ZEROS, chunks))
             }
             WHOLE => {
                 let mut files = Vec::new();
-                for _ in 0..self.count()? {
-                    let fingerprint = self.array()?;
+                for _ in 0..count {
                     let size = u64::from_le_bytes(self.array()?);
-                    files.push((fingerprint, size, self.group()?));
+                    files.push((self.array()?, size, group));
+                }
+                if files.iter().any(|(fingerprint, ..)| foreign(fingerprint)) {
+                    return Err(self.bad("a fingerprint is of another slice"));
                 }
                 Ok(Block::Whole(files))
             }
-            END => self.end(),
             _ => Err(self.bad("a block is of no known sort")),
         }
-    }
-
-    fn end(&mut self) -> Result<Block, LoadError> {
-        let mut numbers = [0; 9];
-        for number in &mut numbers {
-            *number = u64::from_le_bytes(self.array()?);
-        }
-        let expected = self.check.finalize();
-        let found: [u8; CHECK] = self.array()?;
-        if expected != found {
-            return Err(self.bad("its checksum is wrong"));
-        }
-        match self.from.read(&mut [0]) {
-            Ok(0) => Ok(Block::End(Files::from_numbers(numbers))),
-            Ok(_) => Err(self.bad("something follows its end")),
-            Err(error) => Err(self.bad(&error.to_string())),
-        }
-    }
-
-    fn group(&mut self) -> Result<Group, LoadError> {
-        let kind = u16::from_le_bytes(self.array()?);
-        let [bin] = self.array()?;
-        if usize::from(kind) >= self.types || usize::from(bin) >= BINS {
-            return Err(self.bad("a type or size bin is of none"));
-        }
-        Ok(Group { kind, bin })
-    }
-
-    fn count(&mut self) -> Result<usize, LoadError> {
-        let count = self.number32()? as usize;
-        if count > MOST_ENTRIES {
-            return Err(self.bad("a block is too large"));
-        }
-        Ok(count)
     }
 
     fn number32(&mut self) -> Result<u32, LoadError> {
@@ -349,41 +339,39 @@ impl<R: Read> Reader<R> {
     }
 
     fn text(&mut self, length: usize) -> Result<String, LoadError> {
-        let mut bytes = vec![0; length];
-        self.fill(&mut bytes)?;
+        let bytes = self.take(length)?.to_vec();
         String::from_utf8(bytes).map_err(|_| self.bad("a name in it is no text"))
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], LoadError> {
         let mut bytes = [0; N];
-        self.fill(&mut bytes)?;
+        bytes.copy_from_slice(self.take(N)?);
         Ok(bytes)
     }
 
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), LoadError> {
-        match self.from.read_exact(bytes) {
-            Ok(()) => {
-                self.check.update(bytes);
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(self.bad("it ends early"))
-            }
-            Err(error) => Err(self.bad(&error.to_string())),
-        }
+    fn take(&mut self, count: usize) -> Result<&[u8], LoadError> {
+        let Some((taken, rest)) = self.rest.split_at_checked(count) else {
+            return Err(self.bad("it ends early"));
+        };
+        self.rest = rest;
+        Ok(taken)
     }
 
     fn bad(&self, what: &str) -> LoadError {
-        LoadError::Part(self.name.clone(), what.to_owned())
+        LoadError::Part(self.name.to_owned(), what.to_owned())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::Cursor;
+    use std::path::PathBuf;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use proptest::prelude::*;
 
+    use super::super::writer::Writer;
     use super::*;
 
     fn parameters() -> Parameters {
@@ -420,7 +408,7 @@ mod tests {
         let folder = Folder::new();
         let path = folder.0.join("part");
         let mut writer = Writer::create(&path, &parameters()).unwrap();
-        let group = Group { kind: writer.kind("txt").unwrap(), bin: 14 };
+        let group = Group { kind: writer.kind("txt"), bin: 14 };
         writer.chunks(group, false, &[([7; 20], 9000), ([8; 20], 1)]).unwrap();
         writer.chunks(Group::default(), true, &[([9; 20], 32768)]).unwrap();
         writer.whole(([1; 20], 9001, group)).unwrap();
@@ -428,27 +416,46 @@ mod tests {
         fs::read(&path).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> Result<(Parameters, Vec<Block>), LoadError> {
-        let mut reader = Reader::new(bytes, "part".to_owned())?;
+    fn read(bytes: &[u8]) -> Result<(Parameters, Files, Vec<Block>), LoadError> {
+        let mut reader = Reader::new(Cursor::new(bytes), "part".to_owned())?;
         let mut blocks = Vec::new();
-        loop {
-            let block = reader.next()?;
-            let end = matches!(block, Block::End(_));
+        reader.slices(0..SLICES, |block| {
             blocks.push(block);
-            if end {
-                return Ok((reader.parameters, blocks));
-            }
-        }
+            Ok(())
+        })?;
+        Ok((reader.parameters.clone(), reader.files, blocks))
     }
 
     #[test]
     fn what_was_written_is_read() {
-        let (asked, blocks) = read(&written()).unwrap();
+        let (asked, files, blocks) = read(&written()).unwrap();
         assert_eq!(asked, parameters());
-        assert_eq!(blocks.len(), 5);
+        assert_eq!((files.read, files.bytes), (1, 9001));
         let group = Group { kind: 1, bin: 14 };
-        assert_eq!(blocks[1], Block::Chunks(group, false, vec![([7; 20], 9000), ([8; 20], 1)]));
-        assert_eq!(blocks[3], Block::Whole(vec![([1; 20], 9001, group)]));
+        let none = Group::default();
+        assert_eq!(
+            blocks,
+            [
+                Block::Whole(vec![([1; 20], 9001, group)]),
+                Block::Chunks(group, false, vec![([7; 20], 9000)]),
+                Block::Chunks(group, false, vec![([8; 20], 1)]),
+                Block::Chunks(none, true, vec![([9; 20], 32768)]),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_slice_is_read_alone() {
+        let bytes = written();
+        let mut reader = Reader::new(Cursor::new(&bytes), "part".to_owned()).unwrap();
+        let mut count = 0;
+        reader
+            .slices(7..9, |_| {
+                count += 1;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(count, 2);
     }
 
     #[test]
