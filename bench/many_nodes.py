@@ -152,7 +152,7 @@ class _Bench:
             shutil.rmtree(target, ignore_errors=True)
 
     def ranks_copy(self, nodes: Nodes) -> dict[str, Any]:
-        """A process in each namespace with every fourth name of a list, into a folder of its own."""
+        """A process in each namespace with every fourth name of a list, into a separate folder."""
         lists = [self._folder / f"names-{node}" for node in range(NODES)]
         with self._mounted() as (source, figures), self._target(self._files) as target:
             target.mkdir()

@@ -91,7 +91,7 @@ class Walked:
 
 @dataclass(frozen=True)
 class Following:
-    """Work on the entries while the walk goes on: `found` is told each finished part and its folder, `held` gives tasks of
+    """Work on the entries while the walk goes on: `found` takes each finished part and its folder, `held` gives tasks of
     what was found, as `Engine.run` asks for them, `finished` takes their results, from which further tasks follow."""
 
     found: Callable[[Path, Part], Iterable[Task]]

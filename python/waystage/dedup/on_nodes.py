@@ -119,7 +119,7 @@ def profile_on_nodes(
 
 
 class _Reading:
-    """The tasks that read files, each into a part of its own."""
+    """The tasks that read files, each into a separate part."""
 
     def __init__(self, engine: Engine, work: Work) -> None:
         self._engine, self._work = engine, work

@@ -3,8 +3,9 @@
 //! Arrives: the bytes of a part, perhaps from another node.
 //! Leaves: its chunks and files, slice by slice, and an error for anything else.
 //!
-//! The format is in docs/reference/dedup-part.md. A chunk takes 22 bytes, 0.2 % of its data. A slice is the fingerprints
-//! with one first byte: parts can be joined slice by slice, by several nodes, in the memory that one slice takes.
+//! The format is in docs/reference/dedup-part.md. A chunk takes 22 bytes, 0.2 % of its data. A slice is the
+//! fingerprints with one first byte: parts can be joined slice by slice, by several nodes, in the memory that one slice
+//! takes.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
