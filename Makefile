@@ -66,7 +66,8 @@ lock: ## Resolve the dependencies anew and write requirements.lock.
 	@PYTHON=$(PYTHON) scripts/lock
 
 clean: ## Remove everything that was built; results stay.
-	@rm -rf .venv .build target python/waystage/_native*.so python/waystage/data/lib
+	@rm -rf .venv .build target python/waystage/_native*.so python/waystage/data/lib \
+	  python/waystage/data/third-party-notices.txt
 
 packages:
 	@scripts/packages

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import tomllib
@@ -132,3 +133,13 @@ def test_an_old_python_is_named_before_anything_is_made(scratch_copy: Path, tmp_
     )
     assert ran.returncode == 4 and "Python 3.11" in ran.stderr
     assert not (scratch_copy / ".venv").exists()
+
+
+def test_the_notices_have_the_licence_of_every_linked_crate() -> None:
+    writer = runpy.run_path(str(REPOSITORY / "scripts/write_notices.py"))
+    text = writer["notices"]()
+    crates = re.findall(r"^(\S+) \d[^:\n]*: ", text, re.MULTILINE)
+    assert {"rustls", "pyo3", "quinn-proto", "libc"} & set(crates) >= {"rustls", "pyo3", "libc"}
+    assert not any(name.startswith("waystage") for name in crates)
+    assert not {"proptest", "trybuild"} & set(crates), "crates of tests are not linked"
+    assert "Apache License" in text and "Permission is hereby granted" in text
