@@ -1,17 +1,21 @@
-"""What 100 kills of aggregator processes at random moments do to programs that write collectively.
+"""What 100 kills of aggregators and of the controller at random moments do to programs that write and read collectively.
 
-Three nodes as namespaces, six ranks. A program writes for some seconds through `waystage mpi --io`, reads back and
-syncs, while aggregator processes of random nodes are killed by SIGKILL at random moments, successors that have just
-begun among them; each node starts its aggregator again. One run of five is MPICH's, the others are Open MPI's.
+Three nodes as namespaces, six ranks. A program writes for some seconds through `waystage mpi --io`, reads older rounds
+and syncs, while processes are killed by SIGKILL at random moments: aggregators of random nodes, successors that have
+just begun among them, and in one kill of four the controller with the nodes' flow agent and the policy `elastic-io`.
+Each node starts its aggregator again, and the controller is started again within 2 s. One run of five is MPICH's, the
+others are Open MPI's.
 
 - `wrong_bytes`: in the file at the end, and as read back by the program.
 - `failed_runs`: the program failed; `hung_runs`: it did not end in time; neither had its aggregators given up.
+- `controller_kills`: of the kills.
 - `lost_s`: time of writes above their median, by the number of kills.
 - `fallback_runs`: in the details, runs in which the aggregators were given up for the MPI library's own way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -25,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _io_controller import Controller
 from _io_nodes import Nodes, nodes, tidy
 from numpy.typing import NDArray
 
@@ -37,6 +42,8 @@ RUN_S = 30.0
 WORDS = 1 << 16
 """Of a rank and round: 1.5 MiB a round."""
 PAUSE_S = (0.2, 8.0)
+CONTROLLER_SHARE = 0.25
+"""Of kills."""
 LIMIT_S = 150.0
 """For the end after the program's own time: more than the lease of its operations."""
 SOURCE = Path(__file__).parent / "collective_peers" / "crash.c"
@@ -46,6 +53,7 @@ TAG = "WAYSTAGE_BENCH_TAG"
 @dataclass
 class _Counts:
     kills: int = 0
+    controller_kills: int = 0
     wrong: int = 0
     failed: int = 0
     hung: int = 0
@@ -60,12 +68,17 @@ def run(options: BenchOptions) -> dict[str, Any]:
     chance = random.Random(20)
     counts = _Counts()
     runs = 0
-    with tempfile.TemporaryDirectory(prefix="waystage-io-crash-") as folder, nodes(NODES, LINK_BIT_S) as made:
+    with (
+        tempfile.TemporaryDirectory(prefix="waystage-io-crash-") as folder,
+        nodes(NODES, LINK_BIT_S) as made,
+        contextlib.ExitStack() as stack,
+    ):
         programs = _compiled(Path(folder))
+        controller = stack.enter_context(Controller(Path(folder)))
         while counts.kills < kills:
             options.progress(f"{counts.kills} of {kills} kills", counts.kills / kills)
             library = "mpich" if runs % 5 == 4 else "openmpi"
-            _one(made, library, programs[library], Path(folder) / "file", chance, counts)
+            _one(made, library, programs[library], Path(folder) / "file", controller, chance, counts)
             runs += 1
             if counts.hung + counts.failed >= 10:
                 break
@@ -77,6 +90,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
             "failed_runs": counts.failed,
             "hung_runs": counts.hung,
             "kills": counts.kills,
+            "controller_kills": counts.controller_kills,
             "lost_s": round(counts.above_s / counts.kills, 2),
         },
         "details": {
@@ -100,7 +114,13 @@ def _compiled(folder: Path) -> dict[str, Path]:
 
 
 def _one(
-    made: Nodes, library: str, program: Path, file: Path, chance: random.Random, counts: _Counts
+    made: Nodes,
+    library: str,
+    program: Path,
+    file: Path,
+    controller: Controller,
+    chance: random.Random,
+    counts: _Counts,
 ) -> None:
     """One run with kills."""
     file.unlink(missing_ok=True)
@@ -108,11 +128,11 @@ def _one(
     launch = made.mpich(RANKS, words) if library == "mpich" else made.open_mpi(RANKS, words)
     tag = f"{os.getpid()}-{counts.kills}-{counts.hung}"
     began = time.time()
-    command = made.contained([sys.executable, "-m", "waystage", "mpi", "--io", "--", *launch])
+    command = made.contained([sys.executable, "-m", "waystage", "mpi", "--io", "--job", "1", "--", *launch])
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command,
-            env={**os.environ, "TMPDIR": str(made.folder), TAG: tag},
+            env={**os.environ, **controller.environment, "TMPDIR": str(made.folder), TAG: tag},
             cwd=made.folder,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -127,8 +147,14 @@ def _one(
                     counts.hung += 1
                     counts.complaints.append(f"{library}: no end; {_text(errors)[-200:].strip()}")
                     return
+                controller.look()
                 if time.monotonic() > next_kill and file.exists():
-                    counts.kills += _kill_one(f"{TAG}={tag}", chance)
+                    if chance.random() < CONTROLLER_SHARE:
+                        killed = controller.kill(chance.uniform(0.0, 2.0))
+                        counts.controller_kills += killed
+                    else:
+                        killed = _kill_one(f"{TAG}={tag}", chance)
+                    counts.kills += killed
                     next_kill = time.monotonic() + chance.uniform(*PAUSE_S)
                 time.sleep(0.01)
         finally:

@@ -234,6 +234,8 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
 OWN: dict[str, tuple[str, ...]] = {
     "crates/aggregator/src/room.rs": ("parts_never_overlap_and_all_comes_back",),
     "crates/aggregator/tests/state_machines.rs": (
+        "a_write_that_hung_in_the_storage_is_an_error_and_never_comes_after_a_newer_one",
+        "an_aggregator_that_was_cut_off_writes_nothing_after_those_that_replace_it",
         "processes_that_are_killed_again_and_again_lose_nothing_and_make_no_rank_wait_for_ever",
         "a_process_that_is_killed_at_any_moment_loses_nothing_and_no_rank_waits_for_ever",
         "an_error_of_the_storage_reaches_every_rank_and_the_next_operation_succeeds",

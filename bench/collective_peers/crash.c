@@ -1,5 +1,6 @@
-/* Writes collectively for some time: crash SECONDS WORDS PATH. Each round all ranks write WORDS 32-bit words each, in
- * blocks in turn, into one of SLOTS parts of the file; every fifth round is synced and read back. Word i of round r is
+/* Writes and reads collectively for some time: crash SECONDS WORDS PATH. Each round all ranks write WORDS 32-bit words each, in
+ * blocks in turn, into one of SLOTS parts of the file; every fifth round is synced and read back, and after every odd
+ * one a part of an earlier round is read. Word i of round r is
  * i x 2654435761 + 12345 + r. Rank 0 prints one line of JSON: rounds, slots, words of a round, wrong bytes read back,
  * the median time of a write and the time above it of all writes, in seconds.
  */
@@ -27,6 +28,12 @@ static void check(int status, const char *what)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+static uint32_t word(int i, int rank, int ranks, int round)
+{
+    uint32_t index = (uint32_t)(i / BLOCK * BLOCK * ranks + rank * BLOCK + i % BLOCK);
+    return index * 2654435761u + 12345u + (uint32_t)round;
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -47,10 +54,8 @@ int main(int argc, char **argv)
     check(MPI_File_open(MPI_COMM_WORLD, argv[3], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file), "open");
     check(MPI_File_set_view(file, (MPI_Offset)rank * BLOCK * 4, MPI_UINT32_T, type, "native", MPI_INFO_NULL), "view");
     for (double began = MPI_Wtime(); go && round < MOST; round++) {
-        for (int i = 0; i < words; i++) {
-            uint32_t index = (uint32_t)(i / BLOCK * BLOCK * ranks + rank * BLOCK + i % BLOCK);
-            data[i] = index * 2654435761u + 12345u + (uint32_t)round;
-        }
+        for (int i = 0; i < words; i++)
+            data[i] = word(i, rank, ranks, round);
         MPI_Offset at = (MPI_Offset)(round % SLOTS) * words;
         double start = MPI_Wtime();
         check(MPI_File_write_at_all(file, at, data, words, MPI_UINT32_T, MPI_STATUS_IGNORE), "write");
@@ -60,6 +65,13 @@ int main(int argc, char **argv)
             check(MPI_File_read_at_all(file, at, back, words, MPI_UINT32_T, MPI_STATUS_IGNORE), "read");
             for (int i = 0; i < words; i++)
                 wrong += back[i] == data[i] ? 0 : 4;
+        }
+        int earlier = round - round % (SLOTS - 1) - 1;
+        if (round % 2 == 1 && earlier >= 0) {
+            MPI_Offset from = (MPI_Offset)(earlier % SLOTS) * words;
+            check(MPI_File_read_at_all(file, from, back, words, MPI_UINT32_T, MPI_STATUS_IGNORE), "read");
+            for (int i = 0; i < words; i++)
+                wrong += back[i] == word(i, rank, ranks, earlier) ? 0 : 4;
         }
         go = MPI_Wtime() - began < seconds;
         MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);

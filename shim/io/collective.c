@@ -80,13 +80,13 @@ static int of_severity(int severity) {
 
 /* A barrier too: no rank waits for an aggregator, where MPI makes no progress, before all ranks are in this call. A
  * rank could otherwise wait for a message that this one has still to deliver. */
-static void announce(struct ws_file *f, int64_t bytes, int unsupported, int64_t total[2]) {
+static int announce(struct ws_file *f, int64_t bytes, int unsupported, int64_t total[2]) {
     int64_t mine[2] = {bytes, unsupported};
-    PMPI_Reduce(mine, total, 2, MPI_INT64_T, MPI_SUM, 0, f->comm);
+    return PMPI_Reduce(mine, total, 2, MPI_INT64_T, MPI_SUM, 0, f->comm);
 }
 
 /* Rank 0's answer on all ranks. `give_up` is decided in one place, as clocks differ. */
-static void control_point(struct ws_file *f, int write, const int64_t total[2], double began, struct control *c) {
+static int control_point(struct ws_file *f, int write, const int64_t total[2], double began, struct control *c) {
     if (f->rank == 0) {
         size_t length = 0;
         c->give_up = total[1] != 0 ? 2 : now_s() - began > lease_s();
@@ -95,9 +95,10 @@ static void control_point(struct ws_file *f, int write, const int64_t total[2], 
             c->result = ws_library.control_point(f->file, write, total[0], c->blob, sizeof c->blob, &length);
         c->length = c->result == WS_IO_OK ? (int64_t)length : 0;
     }
-    PMPI_Bcast(c, (int)(offsetof(struct control, blob) + FIRST_BYTES), MPI_BYTE, 0, f->comm);
-    if (c->length > FIRST_BYTES)
-        PMPI_Bcast(c->blob + FIRST_BYTES, (int)c->length - FIRST_BYTES, MPI_BYTE, 0, f->comm);
+    int failed = PMPI_Bcast(c, (int)(offsetof(struct control, blob) + FIRST_BYTES), MPI_BYTE, 0, f->comm);
+    if (failed == MPI_SUCCESS && c->length > FIRST_BYTES)
+        failed = PMPI_Bcast(c->blob + FIRST_BYTES, (int)c->length - FIRST_BYTES, MPI_BYTE, 0, f->comm);
+    return failed;
 }
 
 static int once(struct ws_file *f, const struct ws_access *a, const struct ws_type *memory, const struct control *c,
@@ -120,7 +121,8 @@ static void pause_ms(long ms) {
     nanosleep(&t, NULL);
 }
 
-enum outcome { DONE, UNSUPPORTED, LOST };
+/* FAILED: an error of MPI between the ranks, as where a rank has died; `result` has its class. */
+enum outcome { DONE, UNSUPPORTED, LOST, FAILED };
 
 static enum outcome native(struct ws_file *f, const struct ws_access *a, int *result, int64_t *moved) {
     static const struct ws_type nothing = {.dense = 1};
@@ -139,19 +141,25 @@ static enum outcome native(struct ws_file *f, const struct ws_access *a, int *re
     if (outside)
         taken.count = 0;
     double began = now_s();
+    int failed;
     enum outcome outcome = DONE;
     for (long wait = 1;; wait = wait < 256 ? 2 * wait : wait) {
         int64_t total[2] = {0, 0};
         int mine, all;
-        announce(f, memory->size * taken.count, unsupported, total);
-        control_point(f, a->write, total, began, c);
+        failed = announce(f, memory->size * taken.count, unsupported, total);
+        if (failed == MPI_SUCCESS)
+            failed = control_point(f, a->write, total, began, c);
+        if (failed != MPI_SUCCESS)
+            break;
         if (c->give_up) {
             outcome = c->give_up == 2 ? UNSUPPORTED : LOST;
             break;
         }
         *moved = 0;
         mine = severity(once(f, &taken, memory, c, moved));
-        PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MAX, f->comm);
+        failed = PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MAX, f->comm);
+        if (failed != MPI_SUCCESS)
+            break;
         *result = of_severity(all);
         if (f->rank == 0 && *result != WS_IO_AGAIN && *result != WS_IO_LOST)
             ws_library.finished(f->file, a->write, total[0]);
@@ -160,6 +168,10 @@ static enum outcome native(struct ws_file *f, const struct ws_access *a, int *re
         pause_ms(wait);
     }
     free(c);
+    if (failed != MPI_SUCCESS) {
+        PMPI_Error_class(failed, result);
+        return FAILED;
+    }
     if (outcome == DONE && *result == WS_IO_OK && outside)
         *result = WS_IO_ARGUMENT;
     return outcome;
@@ -188,6 +200,8 @@ int ws_collective(struct ws_file *f, const struct ws_access *a, MPI_Status *stat
         f->lost = 1;
         ws_file_say(f, WS_SAID_LOST, "the aggregators did not answer within the lease");
         return delegated(f, a, status);
+    case FAILED:
+        return ws_real.raise(f->handle, result);
     default:
         break;
     }

@@ -196,8 +196,10 @@ void ws_file_attach(const struct ws_opening *opening) {
     f->real_view = 1;
     /* MPI_MODE_APPEND moved it. */
     ws_real.get_position(f->handle, &f->position);
-    if (f->rank == 0 && ws_verbose())
-        ws_say("%s: through aggregators", f->name);
+    char unit[32] = "", from[32] = "";
+    if (f->rank == 0 && ws_verbose() && ws_library.hint(f->file, "striping_unit", unit, sizeof unit) == WS_IO_OK &&
+        ws_library.hint(f->file, "waystage_unit_from", from, sizeof from) == WS_IO_OK)
+        ws_say("%s: through aggregators, in units of %s bytes (%s)", f->name, unit, from);
     pthread_mutex_lock(&files_lock);
     f->next = files;
     files = f;

@@ -4,47 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from coupling_support import TOKEN
 from harness import command
+from io_ranks import Rank, ranks
 from waystage import io
-
-
-class Threads:
-    """A communicator whose ranks are threads."""
-
-    def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=120)
-        self.size = size
-        self.slots: list[Any] = [None] * size
-
-    def rank_of(self, rank: int) -> Rank:
-        return Rank(self, rank)
-
-
-class Rank:
-    """One rank of `Threads`."""
-
-    def __init__(self, threads: Threads, rank: int) -> None:
-        self._threads, self.rank, self.size = threads, rank, threads.size
-
-    def allgather(self, sendobj: Any) -> list[Any]:
-        self._threads.slots[self.rank] = sendobj
-        self._threads.barrier.wait()
-        found = list(self._threads.slots)
-        self._threads.barrier.wait()
-        return found
-
-    def bcast(self, obj: Any, root: int = 0) -> Any:
-        return self.allgather(obj)[root]
 
 
 class Process:
@@ -81,13 +50,6 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process
     found.start()
     yield found
     found.kill()
-
-
-def ranks(size: int, run: Callable[[Rank], Any]) -> list[Any]:
-    """What `run` returns at every rank."""
-    threads = Threads(size)
-    with ThreadPoolExecutor(size) as pool:
-        return [one.result(150) for one in [pool.submit(run, threads.rank_of(rank)) for rank in range(size)]]
 
 
 def test_ranks_write_and_read_their_parts_of_an_array_together(process: Process, tmp_path: Path) -> None:

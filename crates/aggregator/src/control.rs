@@ -234,6 +234,11 @@ impl Control {
         self.maps.remove(&file);
     }
 
+    /// The server map that was given out last.
+    pub fn last_map(&self, file: FileId) -> Option<&ServerMap> {
+        self.maps.get(&file).map(|known| &known.map)
+    }
+
     /// The server map of the next operation: the last one, or a new epoch's. True where it is new.
     pub fn map(
         &mut self,

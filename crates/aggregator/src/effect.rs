@@ -135,8 +135,10 @@ pub enum Effect {
     },
     /// Delete a file that was closed.
     Unlink(Vec<u8>),
-    /// Move data, then `transferred`.
+    /// Move data, then `transferred`; `late` before it where the storage hangs.
     Transfer(Transfer),
+    /// Begin no further request of a transfer, whose operation has ended.
+    Cancel(u64),
     /// fsync, then `synced`.
     Fsync {
         /// To be repeated in the answer.

@@ -16,6 +16,9 @@ pub const WINDOW_BOUNDS: (u64, u64) = (4 << 10, 32 << 20);
 /// Bytes of a unit where neither a hint nor the storage says any.
 const UNIT: u64 = 1 << 20;
 
+/// Bytes of a unit at most.
+const MOST_UNIT: u64 = 1 << 40;
+
 /// The hints of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
@@ -39,7 +42,7 @@ impl Hints {
                     found.cb_nodes = number.and_then(|number| usize::try_from(number).ok())
                 }
                 "cb_buffer_size" => found.window = number,
-                "striping_unit" => found.unit = number.filter(|unit| *unit <= 1 << 40),
+                "striping_unit" => found.unit = number.filter(|unit| *unit <= MOST_UNIT),
                 "striping_factor" => {
                     found.factor = number.and_then(|number| u32::try_from(number).ok())
                 }
@@ -52,7 +55,7 @@ impl Hints {
 
     /// What the storage says: bytes of a stripe, number of targets.
     pub fn storage(&mut self, stripe: Option<(u64, u32)>) {
-        self.storage = self.storage.or(stripe.filter(|(unit, _)| *unit > 0));
+        self.storage = self.storage.or(stripe.filter(|(unit, _)| (1..=MOST_UNIT).contains(unit)));
     }
 
     /// Bytes of a window.
@@ -60,9 +63,18 @@ impl Hints {
         self.window.unwrap_or(WINDOW_BYTES).clamp(WINDOW_BOUNDS.0, WINDOW_BOUNDS.1)
     }
 
-    /// Bytes of a unit, which has one writer: the storage's stripe, or what the hint says.
+    /// Bytes of a unit, which has one writer: what the hint says, or the storage's stripe.
     pub fn unit(&self) -> u64 {
-        self.storage.map(|(unit, _)| unit).or(self.unit).unwrap_or(UNIT)
+        self.unit.or(self.storage.map(|(unit, _)| unit)).unwrap_or(UNIT)
+    }
+
+    /// Who says so.
+    fn unit_from(&self) -> &'static str {
+        match (self.unit, self.storage) {
+            (Some(_), _) => "hint",
+            (None, Some(_)) => "storage",
+            (None, None) => "default",
+        }
     }
 
     /// How units are given to aggregators.
@@ -80,10 +92,11 @@ impl Hints {
             ("cb_nodes", self.cb_nodes.map_or(nodes, |most| most.min(nodes)).to_string()),
             ("cb_buffer_size", self.window_bytes().to_string()),
             ("striping_unit", self.unit().to_string()),
+            ("waystage_unit_from", self.unit_from().to_owned()),
             ("romio_cb_write", "enable".to_owned()),
             ("romio_cb_read", "enable".to_owned()),
         ];
-        if let Some(factor) = self.storage.map(|(_, targets)| targets).or(self.factor) {
+        if let Some(factor) = self.factor.or(self.storage.map(|(_, targets)| targets)) {
             found.push(("striping_factor", factor.to_string()));
         }
         if self.cyclic {
@@ -110,6 +123,23 @@ mod tests {
         assert_eq!(hints.in_force(4), none.in_force(4));
         let huge = Hints::read(&[("cb_buffer_size".to_owned(), u64::MAX.to_string())]);
         assert_eq!(huge.window_bytes(), WINDOW_BOUNDS.1);
+    }
+
+    #[test]
+    fn the_unit_is_the_hint_or_else_the_stripe_of_the_storage() {
+        let hint = ("striping_unit".to_owned(), "65536".to_owned());
+        for (given, stripe, unit, from) in [
+            (vec![hint.clone()], Some((4 << 20, 8)), 65536, "hint"),
+            (vec![], Some((4 << 20, 8)), 4 << 20, "storage"),
+            (vec![], None, UNIT, "default"),
+            (vec![], Some((0, 1)), UNIT, "default"),
+        ] {
+            let mut hints = Hints::read(&given);
+            hints.storage(stripe);
+            let said = hints.in_force(1);
+            assert!(said.contains(&("striping_unit".to_owned(), unit.to_string())), "{said:?}");
+            assert!(said.contains(&("waystage_unit_from".to_owned(), from.to_owned())));
+        }
     }
 
     #[test]

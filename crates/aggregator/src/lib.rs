@@ -12,6 +12,7 @@
 
 pub mod aggregator;
 mod auth;
+mod calls;
 mod clock;
 mod connection;
 pub mod control;
@@ -24,7 +25,9 @@ pub mod hints;
 mod listeners;
 mod memory;
 pub mod node;
+mod opening;
 pub mod options;
+mod pieces;
 mod poller;
 mod process;
 pub mod room;
@@ -34,5 +37,4 @@ mod storage;
 mod view_coverage;
 
 pub use process::Aggregator;
-pub use status::Status;
-pub use storage::Served;
+pub use status::{Served, Status};

@@ -15,6 +15,17 @@ use crate::effect::{Effect, LinkId, Outcome, RankId, OWN};
 use crate::gatherer::{Gatherer, LIST_BYTES};
 use crate::room::Room;
 
+/// How long is waited for what may never come.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a node or a rank that is not connected, in nanoseconds.
+    pub absence_ns: u64,
+    /// For a rank that was asked to pack or unpack, in ticks: a process that was stopped counts none meanwhile.
+    pub answer_ticks: u32,
+    /// For an aggregator that was left out and is to say that it has ended its requests, in ticks.
+    pub fence_ticks: u32,
+}
+
 /// The state of a process.
 pub struct Node {
     own: Arc<str>,
@@ -186,18 +197,23 @@ impl Node {
         self.run(now_ns, |node, out| node.aggregator.transferred(job, outcome, eof, out))
     }
 
+    /// A storage request hangs.
+    pub fn late(&mut self, job: u64, outcome: Outcome, now_ns: u64) -> Vec<Effect> {
+        self.run(now_ns, |node, out| node.aggregator.late(job, outcome, out))
+    }
+
     /// fsync has ended.
     pub fn synced(&mut self, job: u64, outcome: Outcome, now_ns: u64) -> Vec<Effect> {
         self.run(now_ns, |node, out| node.aggregator.synced(job, outcome, out))
     }
 
-    /// Answer control points whose time has come; tell ranks that wait; give up nodes that are missing for longer than
-    /// `patience_ns`.
-    pub fn tick(&mut self, now_ns: u64, patience_ns: u64) -> Vec<Effect> {
+    /// Answer control points whose time has come; tell ranks that wait; give up what is waited for too long.
+    pub fn tick(&mut self, now_ns: u64, patience: Patience) -> Vec<Effect> {
         self.run(now_ns, |node, out| {
             node.gatherer.answer(now_ns, out);
+            node.gatherer.tick(now_ns, patience, out);
             node.gatherer.tell_waiting(out);
-            node.aggregator.tick(now_ns, patience_ns, out);
+            node.aggregator.tick(now_ns, patience.absence_ns, out);
         })
     }
 

@@ -26,6 +26,8 @@ pub struct Options {
     pub memory: u64,
     /// Nothing heard for this long: the peer is lost.
     pub lease: Duration,
+    /// A request that the storage has not ended after this long is an error.
+    pub storage_timeout: Duration,
     /// End once the last rank has gone for this long; None: never. Before the first rank it waits ten times as long.
     pub linger: Option<Duration>,
     /// End when this process has ended.

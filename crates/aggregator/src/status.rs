@@ -1,7 +1,6 @@
 //! What the process reports of itself.
 
 use crate::control::App;
-use crate::storage::Served;
 
 /// A status.
 #[derive(Clone, Debug, Default)]
@@ -24,4 +23,17 @@ pub struct Status {
     pub served: Vec<(String, Served)>,
     /// Addresses of aggregators that do not answer.
     pub lost: Vec<String>,
+}
+
+/// What an application's requests took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served {
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Time in which at least one request was in a system call, counted for each window.
+    pub busy_ns: u64,
+    /// Windows.
+    pub windows: u64,
+    /// Bytes whose requests have not ended.
+    pub queue_bytes: u64,
 }

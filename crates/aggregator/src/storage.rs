@@ -5,36 +5,43 @@
 //! A window is cut into pieces of some MiB, and several are in flight at a time. Before each piece the thread checks
 //! that the event loop is alive: a process that was stopped for longer than its lease must not write, since others have
 //! begun a new epoch without it.
+//!
+//! A call that the storage does not end within the timeout is reported as late, and another thread takes the place of
+//! its own: a server that hangs stops neither other files nor the end of this process.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{fadvise, fstat, openat, Advice, FileType, Mode, OFlags, CWD};
+use rustix::fs::{fadvise, Advice};
+use waystage_catalog::layout::FileSystems;
 use waystage_collective_wire::{FileId, Status};
 
+use crate::calls::Calls;
 use crate::clock::now_ns;
-use crate::coverage::Coverage;
 use crate::effect::{Outcome, RankId, Transfer};
 use crate::fair::Fair;
 use crate::gatherer::{CREATE, EXCL};
 use crate::memory::Pool;
-
-/// Bytes of a piece, at most.
-const PIECE: u64 = 4 << 20;
-
-/// Runs of a piece, at most.
-const PIECE_RUNS: usize = 512;
+use crate::opening::{failed, open, stripe};
+use crate::pieces::{OpenFile, Progress, Running, PIECE};
+use crate::status::Served;
 
 /// Pieces in flight.
 const THREADS: usize = 4;
+
+/// Threads at most, with those that hang in the storage.
+const MOST_THREADS: usize = 64;
+
+/// Between two looks at the calls in progress, at the end.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What a thread does.
 enum Work {
@@ -44,6 +51,22 @@ enum Work {
     Fsync { job: u64, file: FileId },
     Unlink { path: Vec<u8> },
     Prefetch { file: FileId, lo: u64, hi: u64 },
+}
+
+impl Work {
+    fn about(&self, files: &HashMap<FileId, Arc<OpenFile>>) -> About {
+        let path = |bytes: &[u8]| PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
+        match self {
+            Self::Transfer(of) => About::Transfer(Arc::clone(of)),
+            Self::Open { file, path: of, .. } => About::Open(*file, path(of)),
+            Self::Create { rank, file, path: of, .. } => About::Create(*rank, *file, path(of)),
+            Self::Fsync { job, file } => {
+                let known = files.get(file).map(|file| file.path.clone());
+                About::Fsync(*job, known.unwrap_or_default())
+            }
+            Self::Unlink { .. } | Self::Prefetch { .. } => About::Aside,
+        }
+    }
 }
 
 /// What became of a request.
@@ -56,70 +79,18 @@ pub enum Done {
     Created(RankId, FileId, Outcome, Option<(u64, u32)>),
     /// Of `Effect::Fsync`.
     Synced(u64, Outcome),
+    /// A request of `Effect::Transfer` has not come back within the timeout; `Transferred` follows if ever it does.
+    Late(u64, Outcome),
 }
 
-struct Running {
-    transfer: Transfer,
-    file: Option<Arc<OpenFile>>,
-    state: Mutex<Progress>,
-    eof: AtomicU64,
-}
-
-/// Of the pieces of a transfer.
-struct Progress {
-    coverage: Coverage,
-    /// Positions before this one have been taken.
-    at: u64,
-    /// Pieces in progress.
-    active: usize,
-    /// Whether the transfer waits for a thread that takes the next piece.
-    queued: bool,
-    outcome: Outcome,
-}
-
-/// Runs of a piece, as (position, file offset, bytes).
-type Piece = Vec<(u64, u64, u64)>;
-
-impl Progress {
-    /// The next piece, and whether there are more.
-    fn take(&mut self, transfer: &Transfer) -> (Piece, bool) {
-        let (mut piece, mut sum) = (Vec::new(), 0);
-        while self.outcome.status == Status::Ok && sum < PIECE && piece.len() < PIECE_RUNS {
-            let Some((from, to)) = self.coverage.next(self.at) else {
-                break;
-            };
-            // The first range of the run: a run goes on over blocks, whose offsets jump.
-            let Some((offset, bytes)) = transfer.window.ranges(from, to).next() else {
-                break;
-            };
-            let bytes = bytes.min(PIECE - sum);
-            piece.push((from, offset, bytes));
-            sum += bytes;
-            self.at = from + bytes;
-        }
-        let more = self.outcome.status == Status::Ok && self.coverage.next(self.at).is_some();
-        self.active += 1;
-        self.queued = more;
-        (piece, more)
-    }
-}
-
-struct OpenFile {
-    fd: OwnedFd,
-    path: PathBuf,
-}
-
-/// What an application's requests took.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Served {
-    /// Bytes moved.
-    pub bytes: u64,
-    /// Time in which at least one request was in a system call, counted for each window.
-    pub busy_ns: u64,
-    /// Windows.
-    pub windows: u64,
-    /// Bytes whose requests have not ended.
-    pub queue_bytes: u64,
+/// What a call in progress is about.
+enum About {
+    Transfer(Arc<Running>),
+    Open(FileId, PathBuf),
+    Create(RankId, FileId, PathBuf),
+    Fsync(u64, PathBuf),
+    /// Nothing waits for it.
+    Aside,
 }
 
 #[derive(Default)]
@@ -128,6 +99,12 @@ struct State {
     files: HashMap<FileId, Arc<OpenFile>>,
     done: Vec<Done>,
     served: HashMap<Arc<str>, Served>,
+    calls: Calls<About>,
+    /// Transfers that have not ended.
+    transfers: HashMap<u64, Arc<Running>>,
+    /// Threads, and those of them that hang in a late call.
+    threads: usize,
+    hanging: usize,
     ending: bool,
 }
 
@@ -139,8 +116,10 @@ struct Shared {
     /// When the event loop was last alive.
     alive_ns: AtomicU64,
     lease_ns: u64,
+    timeout: Duration,
     delay_ns: AtomicU64,
     delayed: Mutex<()>,
+    systems: FileSystems,
 }
 
 /// The threads.
@@ -153,10 +132,11 @@ pub struct Storage {
 const NO_APP: &str = "";
 
 impl Storage {
-    /// Start the threads. `wake` is called when something has ended.
+    /// Start the threads. `wake` is called when something has ended; a call is late after `timeout`.
     pub fn start(
         pool: Arc<Pool>,
         lease: Duration,
+        timeout: Duration,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
@@ -167,17 +147,55 @@ impl Storage {
             wake: Box::new(wake),
             alive_ns: AtomicU64::new(now_ns()),
             lease_ns,
+            timeout,
             delay_ns: AtomicU64::new(0),
             delayed: Mutex::new(()),
+            systems: FileSystems::new(),
         });
-        let thread = |number: usize| {
-            let shared = Arc::clone(&shared);
-            std::thread::Builder::new()
-                .name(format!("ws-storage-{number}"))
-                .spawn(move || shared.run())
+        let mut found = Self { shared, threads: Vec::new() };
+        for _ in 0..THREADS {
+            found.add_thread()?;
+        }
+        Ok(found)
+    }
+
+    fn add_thread(&mut self) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let mut state = self.shared.state.lock();
+        let name = format!("ws-storage-{}", state.threads);
+        let thread = std::thread::Builder::new().name(name).spawn(move || shared.run())?;
+        state.threads += 1;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Look for calls that are late: their requests end with an error, and threads take the place of theirs.
+    pub fn check(&mut self) {
+        let now = now_ns();
+        let limit = u64::try_from(self.shared.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let missing = {
+            let mut state = self.shared.state.lock();
+            for about in state.calls.late(now, limit) {
+                state.hanging += 1;
+                let done = self.shared.late(about);
+                state.done.extend(done);
+            }
+            let able = state.threads - state.hanging;
+            THREADS.saturating_sub(able).min(MOST_THREADS.saturating_sub(state.threads))
         };
-        let threads = (0..THREADS).map(thread).collect::<Result<_, _>>()?;
-        Ok(Self { shared, threads })
+        self.threads.retain(|thread| !thread.is_finished());
+        for _ in 0..missing {
+            if self.add_thread().is_err() {
+                break; // tried again at the next look
+            }
+        }
+    }
+
+    /// Begin no further piece of a transfer; it still ends by `Transferred`.
+    pub fn cancel(&self, job: u64) {
+        if let Some(of) = self.shared.state.lock().transfers.get(&job) {
+            of.cancelled.store(true, Ordering::Release);
+        }
     }
 
     /// The event loop is alive.
@@ -221,9 +239,15 @@ impl Storage {
         let mut state = self.shared.state.lock();
         let file = state.files.get(&transfer.file).cloned();
         state.served.entry(Arc::clone(&app)).or_default().queue_bytes += bytes;
-        let of =
-            Running { transfer, file, state: Mutex::new(progress), eof: AtomicU64::new(u64::MAX) };
-        state.work.push(&app, bytes.min(PIECE), Work::Transfer(Arc::new(of)));
+        let of = Arc::new(Running {
+            transfer,
+            file,
+            state: Mutex::new(progress),
+            eof: AtomicU64::new(u64::MAX),
+            cancelled: AtomicBool::new(false),
+        });
+        state.transfers.insert(of.transfer.job, Arc::clone(&of));
+        state.work.push(&app, bytes.min(PIECE), Work::Transfer(of));
         drop(state);
         self.shared.more.notify_one();
     }
@@ -260,12 +284,13 @@ impl Storage {
 }
 
 impl Drop for Storage {
-    /// Ends after the requests that are in a system call.
+    /// Ends after the requests that are in a system call, but for those that are late.
     fn drop(&mut self) {
         self.shared.state.lock().ending = true;
         self.shared.more.notify_all();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
+        while !self.shared.state.lock().calls.only_late() {
+            std::thread::sleep(PAUSE);
+            self.check();
         }
     }
 }
@@ -283,11 +308,55 @@ impl Shared {
                 }
                 self.more.wait(&mut state);
             };
+            let about = work.about(&state.files);
+            let number = state.calls.begin(now_ns(), about);
             drop(state);
-            if let Some(done) = self.act(work) {
-                self.state.lock().done.push(done);
+            let done = self.act(work);
+            let mut state = self.state.lock();
+            let late = state.calls.end(number);
+            // A rank was answered already; whether a file is open at last is good to know.
+            let done = done.filter(|done| !(late && matches!(done, Done::Created(..))));
+            let any = done.is_some();
+            state.done.extend(done);
+            if late {
+                state.hanging -= 1;
+                // Another thread has its place.
+                if state.threads - state.hanging > THREADS {
+                    state.threads -= 1;
+                    drop(state);
+                    (self.wake)();
+                    return;
+                }
+            }
+            drop(state);
+            if any {
                 (self.wake)();
             }
+        }
+    }
+
+    /// What is reported of a call that is late.
+    fn late(&self, about: About) -> Option<Done> {
+        let hangs = |path: &Path, what: &str| {
+            let (path, seconds) = (path.display(), self.timeout.as_secs_f64());
+            let text = format!(
+                "{path} cannot be {what}: the storage has not answered for {seconds} s (--storage-timeout)"
+            );
+            Outcome::failed(Status::Io, text)
+        };
+        match about {
+            About::Transfer(of) => {
+                of.cancelled.store(true, Ordering::Release);
+                let path = of.file.as_ref().map_or(Path::new(""), |file| &file.path);
+                let what = if of.transfer.write { "written" } else { "read" };
+                Some(Done::Late(of.transfer.job, hangs(path, what)))
+            }
+            About::Open(file, path) => Some(Done::Opened(file, hangs(&path, "opened"))),
+            About::Create(rank, file, path) => {
+                Some(Done::Created(rank, file, hangs(&path, "opened"), None))
+            }
+            About::Fsync(job, path) => Some(Done::Synced(job, hangs(&path, "synced"))),
+            About::Aside => None,
         }
     }
 
@@ -306,9 +375,11 @@ impl Shared {
                 Some(Done::Opened(file, outcome))
             }
             Work::Create { rank, file, path, flags } => {
-                let opened = open(&path, flags);
-                let outcome = opened.map_or_else(|failed| failed, |_| Outcome::ok());
-                Some(Done::Created(rank, file, outcome, None))
+                let (outcome, stripes) = match open(&path, flags) {
+                    Ok(fd) => (Outcome::ok(), stripe(&self.systems, &fd)),
+                    Err(failed) => (failed, None),
+                };
+                Some(Done::Created(rank, file, outcome, stripes))
             }
             Work::Fsync { job, file } => {
                 let known = self.state.lock().files.get(&file).cloned();
@@ -371,6 +442,7 @@ impl Shared {
         let outcome = ended?;
         served.windows += 1;
         served.queue_bytes = served.queue_bytes.saturating_sub(of.transfer.bytes);
+        state.transfers.remove(&of.transfer.job);
         Some(Done::Transferred(of.transfer.job, outcome, of.eof.load(Ordering::Acquire)))
     }
 
@@ -380,6 +452,9 @@ impl Shared {
         };
         for (position, offset, bytes) in runs {
             let at = of.transfer.image + position;
+            if of.cancelled.load(Ordering::Acquire) {
+                return Outcome::failed(Status::Again, "its operation has ended");
+            }
             if of.transfer.write {
                 let silent = now_ns().saturating_sub(self.alive_ns.load(Ordering::Acquire));
                 if silent > self.lease_ns / 4 * 3 {
@@ -414,36 +489,6 @@ impl Shared {
         }
         Outcome::ok()
     }
-}
-
-fn open(path: &[u8], flags: u32) -> Result<OwnedFd, Outcome> {
-    let path = Path::new(std::ffi::OsStr::from_bytes(path));
-    let mut how = match flags & 7 {
-        1 => OFlags::RDONLY,
-        2 => OFlags::WRONLY,
-        _ => OFlags::RDWR,
-    };
-    if flags & CREATE != 0 {
-        how |= OFlags::CREATE;
-    }
-    if flags & EXCL != 0 {
-        how |= OFlags::EXCL;
-    }
-    // A FIFO must not block.
-    how |= OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let fail = |error: rustix::io::Errno| failed(path, "opened", error.raw_os_error());
-    let fd = openat(CWD, path, how, Mode::from_raw_mode(0o666)).map_err(fail)?;
-    let kind = FileType::from_raw_mode(fstat(&fd).map_err(fail)?.st_mode);
-    if kind != FileType::RegularFile {
-        let text = format!("{} is no regular file: collective I/O needs one", path.display());
-        return Err(Outcome::failed(Status::BadFile, text));
-    }
-    Ok(fd)
-}
-
-fn failed(path: &Path, what: &str, number: i32) -> Outcome {
-    let (status, error) = (Status::from_errno(number), std::io::Error::from_raw_os_error(number));
-    Outcome::failed(status, format!("{} cannot be {what}: {error}", path.display()))
 }
 
 /// Microseconds in a file, for `set_delay`; 0 where there is none.

@@ -121,6 +121,66 @@ proptest! {
     }
 
     #[test]
+    fn an_aggregator_that_was_cut_off_writes_nothing_after_those_that_replace_it(
+        seed in any::<u64>(),
+        nodes in 2..4_usize,
+        cuts in prop::collection::vec((0..3_usize, 0..3_usize, 1..400_usize), 1..5),
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 2, 4096);
+        for (from, to, after) in &cuts {
+            // Twice: while bytes move, and while their replacement does.
+            cluster.cuts = vec![(from % nodes, to % nodes, *after), (to % nodes, from % nodes, after + after / 3)];
+            for _ in 0..3 {
+                cluster.deal(20_000, 3000, true);
+                let expected = cluster.expected(&cluster.file);
+                prop_assert_eq!(cluster.operation(true, None).1, Status::Ok);
+                prop_assert!(cluster.file == expected, "wrong bytes at the end of the operation");
+            }
+        }
+        let last = cluster.file.clone();
+        cluster.at_rest();
+        prop_assert!(cluster.file == last, "an older write came after the last operation");
+    }
+
+    #[test]
+    fn a_write_that_hung_in_the_storage_is_an_error_and_never_comes_after_a_newer_one(
+        seed in any::<u64>(),
+        nodes in 2..4_usize,
+        victim in 0..3_usize,
+        left_out in any::<bool>(),
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 2, 4096);
+        let victim = victim % nodes;
+        cluster.deal(20_000, 3000, false);
+        prop_assert_eq!(cluster.operation(true, None), (1, Status::Ok));
+        cluster.deal(20_000, 3000, false);
+        cluster.hangs = Some(victim);
+        let (_, status) = cluster.operation(true, None);
+        prop_assert_eq!(status, if cluster.hangs.is_none() { Status::Io } else { Status::Ok });
+        if left_out {
+            let others = (0..nodes).filter(|node| *node != victim).map(|node| format!("n{node}"));
+            cluster.processes[0].node.gatherer.control.set_server_map("app", others.collect());
+        }
+        cluster.hangs = None;
+        let hung = cluster.hung;
+        let mut expected = Vec::new();
+        for _ in 0..30 {
+            cluster.deal(20_000, 3000, false);
+            expected = cluster.expected(&cluster.file);
+            let (_, status) = cluster.operation(true, None);
+            if status == Status::Ok {
+                prop_assert!(hung.is_none() || cluster.hung.is_none(), "it went on beside what hangs");
+                break;
+            }
+            prop_assert!(status == Status::Io && !left_out && hung.is_some(), "{status:?}");
+            cluster.hung = None;
+        }
+        prop_assert!(cluster.file == expected, "wrong bytes at the end of the operation");
+        cluster.at_rest();
+        prop_assert!(cluster.file == expected, "the write that hung came after a newer one");
+    }
+
+    #[test]
     fn an_error_of_the_storage_reaches_every_rank_and_the_next_operation_succeeds(
         seed in any::<u64>(),
         nodes in 1..4_usize,

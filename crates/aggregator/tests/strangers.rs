@@ -33,6 +33,7 @@ fn options(folder: &Path) -> Options {
         app: "app".into(),
         memory: 4 << 20,
         lease: Duration::from_secs(30),
+        storage_timeout: Duration::from_secs(60),
         linger: None,
         parent: None,
         delay: Duration::ZERO,

@@ -5,6 +5,8 @@ use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
 
+use waystage_collective_wire::Status;
+
 /// The codes of `enum ws_io_error`, except `WS_IO_OK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -46,24 +48,34 @@ pub enum Code {
 }
 
 impl Code {
-    /// The code of an error of the kernel.
+    /// The code of an error of the kernel: of a socket, or as [`Status::from_errno`] has it.
     #[must_use]
     pub fn of_errno(errno: i32) -> Self {
         match errno {
-            libc::ENOENT => Self::NoSuchFile,
-            libc::EEXIST => Self::FileExists,
-            libc::EACCES | libc::EPERM => Self::Access,
-            libc::EROFS => Self::ReadOnly,
-            libc::ENOSPC | libc::EFBIG => Self::NoSpace,
-            libc::EDQUOT => Self::Quota,
-            libc::EISDIR | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP | libc::ENXIO => {
-                Self::BadFile
-            }
-            libc::EINVAL => Self::Argument,
-            libc::ENOSYS | libc::EOPNOTSUPP => Self::Unsupported,
-            libc::ENOMEM | libc::EMFILE | libc::ENFILE => Self::Memory,
             libc::ECONNRESET | libc::EPIPE | libc::ETIMEDOUT | libc::EHOSTUNREACH => Self::Lost,
-            _ => Self::Io,
+            _ => Self::of_status(Status::from_errno(errno)),
+        }
+    }
+
+    /// The code of a status that is not Ok.
+    #[must_use]
+    pub fn of_status(status: Status) -> Self {
+        match status {
+            Status::Again => Self::Again,
+            Status::NoSuchFile => Self::NoSuchFile,
+            Status::FileExists => Self::FileExists,
+            Status::Access => Self::Access,
+            Status::ReadOnly => Self::ReadOnly,
+            Status::NoSpace => Self::NoSpace,
+            Status::Quota => Self::Quota,
+            Status::BadFile => Self::BadFile,
+            Status::Argument => Self::Argument,
+            Status::Unsupported => Self::Unsupported,
+            Status::Lost => Self::Lost,
+            Status::Version => Self::Version,
+            Status::Refused => Self::Refused,
+            Status::Memory => Self::Memory,
+            Status::Ok | Status::Io => Self::Io,
         }
     }
 }

@@ -229,26 +229,9 @@ pub(crate) fn unexpected() -> Error {
 
 /// The error of a status that is not Ok.
 pub(crate) fn failure(status: Status, message: String) -> Error {
-    let code = match status {
-        Status::Again => Code::Again,
-        Status::NoSuchFile => Code::NoSuchFile,
-        Status::FileExists => Code::FileExists,
-        Status::Access => Code::Access,
-        Status::ReadOnly => Code::ReadOnly,
-        Status::NoSpace => Code::NoSpace,
-        Status::Quota => Code::Quota,
-        Status::BadFile => Code::BadFile,
-        Status::Argument => Code::Argument,
-        Status::Unsupported => Code::Unsupported,
-        Status::Lost => Code::Lost,
-        Status::Version => Code::Version,
-        Status::Refused => Code::Refused,
-        Status::Memory => Code::Memory,
-        Status::Ok | Status::Io => Code::Io,
-    };
     let text =
         if message.is_empty() { format!("the operation failed: {status:?}") } else { message };
-    Error::new(code, text)
+    Error::new(Code::of_status(status), text)
 }
 
 /// `given`, or the variable.

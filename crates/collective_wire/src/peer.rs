@@ -177,5 +177,13 @@ messages! {
             /// The operation.
             op: u64,
         },
+        /// Node to aggregator: a rank of the file has ended without closing it. Operations end with
+        /// [`Status::Lost`], until the node announces one itself.
+        19 => RankLost {
+            /// The file.
+            file: FileId,
+            /// A sentence.
+            message: String,
+        },
     }
 }

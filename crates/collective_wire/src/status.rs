@@ -45,18 +45,23 @@ pub enum Status {
 mod errno {
     pub(super) const PERM: i32 = 1;
     pub(super) const NOENT: i32 = 2;
+    pub(super) const NXIO: i32 = 6;
     pub(super) const NOMEM: i32 = 12;
     pub(super) const ACCES: i32 = 13;
     pub(super) const EXIST: i32 = 17;
     pub(super) const NOTDIR: i32 = 20;
     pub(super) const ISDIR: i32 = 21;
     pub(super) const INVAL: i32 = 22;
+    pub(super) const NFILE: i32 = 23;
+    pub(super) const MFILE: i32 = 24;
     pub(super) const TXTBSY: i32 = 26;
     pub(super) const FBIG: i32 = 27;
     pub(super) const NOSPC: i32 = 28;
     pub(super) const ROFS: i32 = 30;
     pub(super) const NAMETOOLONG: i32 = 36;
+    pub(super) const NOSYS: i32 = 38;
     pub(super) const LOOP: i32 = 40;
+    pub(super) const OPNOTSUPP: i32 = 95;
     pub(super) const DQUOT: i32 = 122;
 }
 
@@ -90,20 +95,25 @@ impl Status {
         Self::ALL.into_iter().find(|status| status.code() == code)
     }
 
-    /// The status of an `errno` of open, read, write or fsync.
+    /// The status of an `errno` of open, read, write or fsync: the only such table.
     pub fn from_errno(number: i32) -> Self {
         match number {
             errno::NOENT => Self::NoSuchFile,
             errno::EXIST => Self::FileExists,
             errno::PERM | errno::ACCES => Self::Access,
             errno::ROFS => Self::ReadOnly,
-            errno::NOSPC => Self::NoSpace,
+            // The largest size of a file, of the file system or of the process: no space for the extent.
+            errno::NOSPC | errno::FBIG => Self::NoSpace,
             errno::DQUOT => Self::Quota,
-            errno::NOTDIR | errno::ISDIR | errno::TXTBSY | errno::NAMETOOLONG | errno::LOOP => {
-                Self::BadFile
-            }
-            errno::INVAL | errno::FBIG => Self::Argument,
-            errno::NOMEM => Self::Memory,
+            errno::NOTDIR
+            | errno::ISDIR
+            | errno::TXTBSY
+            | errno::NAMETOOLONG
+            | errno::LOOP
+            | errno::NXIO => Self::BadFile,
+            errno::INVAL => Self::Argument,
+            errno::NOSYS | errno::OPNOTSUPP => Self::Unsupported,
+            errno::NOMEM | errno::MFILE | errno::NFILE => Self::Memory,
             _ => Self::Io,
         }
     }

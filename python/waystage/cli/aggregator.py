@@ -78,6 +78,15 @@ POLL_S = 0.5
     help="An aggregator of which nothing is heard for this long is lost.",
 )
 @click.option(
+    "--storage-timeout",
+    "storage_timeout_s",
+    type=click.FloatRange(0.1, 86400),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A request that the storage has not ended after this long fails its operation.",
+)
+@click.option(
     "--linger",
     "linger_s",
     type=click.FloatRange(0, 86400),
@@ -102,6 +111,7 @@ def command(
     memory: int,
     coupling_memory: int,
     lease_s: float,
+    storage_timeout_s: float,
     linger_s: float | None,
     parent: int | None,
     inject_delay_us: int,
@@ -131,6 +141,7 @@ def command(
         app=os.environ.get("WAYSTAGE_IO_APP", "") or f"app-{os.getpid()}",
         memory=memory,
         lease_s=lease_s,
+        storage_timeout_s=storage_timeout_s,
         linger_s=linger_s,
         parent=parent,
         delay_us=inject_delay_us,

@@ -37,6 +37,12 @@ from waystage.cli.quantities import Size
 @click.option(
     "--memory", type=Size(), metavar="SIZE", help="Memory of each node's aggregator for data, e.g. 256M."
 )
+@click.option(
+    "--storage-timeout",
+    type=click.FloatRange(0.1, 86400),
+    metavar="SECONDS",
+    help="A request that the storage has not ended after this long fails its operation. Default: 600.",
+)
 @click.option("--mpicc", metavar="PROGRAM", help="MPI compiler. Default: the one beside the launcher.")
 @click.option(
     "--verbose", "-v", is_flag=True, help="Say once for each file what does not go through aggregators."
@@ -49,6 +55,7 @@ def command(
     profile: Path | None,
     job: str | None,
     memory: int | None,
+    storage_timeout: float | None,
     mpicc: str | None,
     verbose: bool,
     quiet: bool,
@@ -64,7 +71,14 @@ def command(
     if not io and not paths and profile is None:
         raise UserError("nothing to do: give --io, --paths or --profile FILE", ExitCode.USAGE)
     options = Options(
-        io=io, paths=paths, profile=profile, verbose=verbose, job=job, memory=memory, mpicc=mpicc
+        io=io,
+        paths=paths,
+        profile=profile,
+        verbose=verbose,
+        job=job,
+        memory=memory,
+        storage_timeout_s=storage_timeout,
+        mpicc=mpicc,
     )
     try:
         done = run(command, options)

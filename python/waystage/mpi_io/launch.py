@@ -55,7 +55,8 @@ PASSED_ON = (
 
 @dataclass(frozen=True)
 class Options:
-    """`memory` is in bytes, of each node's aggregator; `profile` a pattern file to write; `job` the id of the job."""
+    """`memory` is in bytes, of each node's aggregator; `profile` a pattern file to write; `job` the id of the job;
+    `storage_timeout_s` seconds that a request to the storage may take."""
 
     io: bool = True
     paths: bool = False
@@ -63,6 +64,7 @@ class Options:
     verbose: bool = False
     job: str | None = None
     memory: int | None = None
+    storage_timeout_s: float | None = None
     mpicc: str | None = None
 
 
@@ -124,7 +126,11 @@ def environment_for(way: Way, options: Options) -> dict[str, str]:
     """Variables to add to a program's environment, but LD_PRELOAD."""
     job = options.job or os.environ.get("SLURM_JOB_ID") or ""
     launch = secrets.token_hex(8)
-    arguments = () if options.memory is None else ("--memory", f"{options.memory}B")
+    arguments: tuple[str, ...] = ()
+    if options.memory is not None:
+        arguments += ("--memory", f"{options.memory}B")
+    if options.storage_timeout_s is not None:
+        arguments += ("--storage-timeout", str(options.storage_timeout_s))
     environment = {
         # Of a node, and short: a socket's path has at most 108 bytes.
         "WAYSTAGE_IO_BASE": f"/tmp/waystage-io-{os.geteuid()}-{launch}",

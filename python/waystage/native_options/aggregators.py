@@ -28,6 +28,8 @@ class AggregatorOptions:
     """Bytes of the memory that it shares with its ranks: all images and staging memory."""
     lease_s: float = 10.0
     """A process of another node of which nothing is heard for this long is lost."""
+    storage_timeout_s: float = 600.0
+    """A request that the storage has not ended after this long is an error of its operation."""
     linger_s: float | None = None
     """End once the last rank has been gone for this long; None: never."""
     parent: int | None = None

@@ -17,6 +17,7 @@ use crate::effect::{Effect, LinkId, Outcome, OWN};
 use crate::room::{union_of, Room};
 
 mod choice;
+mod losses;
 mod state;
 mod windows;
 
@@ -50,6 +51,7 @@ struct Job {
     file: FileId,
     pull: u64,
     image: u64,
+    cancelled: bool,
 }
 
 impl Aggregator {
@@ -97,6 +99,8 @@ impl Aggregator {
                         op: None,
                         absent: BTreeMap::new(),
                         ended: None,
+                        bereft: BTreeMap::new(),
+                        hung: HashSet::new(),
                         fenced: 0,
                         last_read: None,
                     }
@@ -114,6 +118,17 @@ impl Aggregator {
             }
             Peer::Announce { .. } => self.announce(link, message, out),
             Peer::Abort { file, op } => self.abort(link, file, op, out),
+            Peer::RankLost { file, message } => {
+                if let Some(known) = self.files.get_mut(&file) {
+                    if let Some(node) = known.links.get(&link) {
+                        known.bereft.insert(*node, message.clone());
+                    }
+                    if let Some(op) = &mut known.op {
+                        op.outcome.combine(Outcome::failed(Status::Lost, message));
+                    }
+                }
+                self.advance(file, out);
+            }
             Peer::Sync { file, number } => self.sync(link, file, number, out),
             Peer::Detach { file } => {
                 self.part_with(link, file, out);
@@ -223,6 +238,28 @@ impl Aggregator {
         let Ok(map) = ServerMap::decode(map) else {
             return out.push(Effect::DropNode(link, "a server map that cannot be read"));
         };
+        // A node that announces it has all its ranks.
+        let own = file.links.get(&link).copied().unwrap_or(u32::MAX);
+        let refused = if file.hung.is_empty() {
+            let lost = file.bereft.values().next().cloned();
+            file.bereft.remove(&own);
+            lost.map(|why| Outcome::failed(Status::Lost, why))
+        } else {
+            let path = String::from_utf8_lossy(&file.path);
+            let why = format!("{path}: the storage has not ended an earlier request to it");
+            Some(Outcome::failed(Status::Io, why))
+        };
+        if let Some(refused) = refused {
+            out.push(Effect::ToNode(link, done(id, op, &refused, u64::MAX)));
+            if file.op.is_none() {
+                file.ended = Some((op, refused));
+                return;
+            }
+            if let Some(running) = &mut file.op {
+                running.outcome.combine(refused);
+            }
+            return self.advance(id, out);
+        }
         let known = |range: &RankRange| file.views.contains_key(&(link, range.view));
         let strange = hull_lo > hull_hi
             || hull_hi > i64::MAX as u64
@@ -280,6 +317,13 @@ impl Aggregator {
             for window in op.windows.extract_if(.., unused) {
                 self.images.give(window.image);
                 self.pulls.remove(&window.pull);
+            }
+        }
+        if failed {
+            for (number, job) in &mut self.jobs {
+                if job.file == id && !std::mem::replace(&mut job.cancelled, true) {
+                    out.push(Effect::Cancel(*number));
+                }
             }
         }
         let complete = op.parts.len() >= file.nodes as usize;
@@ -406,58 +450,6 @@ impl Aggregator {
         if let Some((file, link, number)) = self.syncs.remove(&job) {
             let Outcome { status, message } = outcome;
             out.push(Effect::ToNode(link, Peer::Synced { file, number, status, message }));
-        }
-    }
-
-    /// A node's connection has ended.
-    pub fn node_lost(&mut self, link: LinkId, out: &mut Vec<Effect>) {
-        let files: Vec<FileId> = self
-            .files
-            .iter()
-            .filter(|(_, file)| file.links.contains_key(&link))
-            .map(|(id, _)| *id)
-            .collect();
-        self.delayed.retain(|(of, _)| *of != link);
-        self.fences.retain(|(of, _, _)| *of != link);
-        for id in files {
-            if let Some(file) = self.files.get_mut(&id) {
-                file.absent.extend(file.links.get(&link).map(|node| (*node, 0)));
-            }
-            self.part_with(link, id, out);
-        }
-    }
-
-    fn part_with(&mut self, link: LinkId, id: FileId, out: &mut Vec<Effect>) {
-        let Some(file) = self.files.get_mut(&id) else {
-            return;
-        };
-        file.links.remove(&link);
-        file.views.retain(|(of, _), _| *of != link);
-        if let Some(op) = file.op.as_mut() {
-            op.outcome.combine(ended("a node was lost"));
-            op.parts.remove(&link);
-            for window in &mut op.windows {
-                window.waiting.remove(&link);
-                window.receiving.remove(&link);
-                window.wanted.remove(&link);
-            }
-        }
-        self.advance(id, out);
-        let unused = |file: &File| file.links.is_empty() && file.op.is_none();
-        let busy = self.jobs.values().any(|job| job.file == id);
-        if !busy && self.files.get(&id).is_some_and(unused) {
-            self.files.remove(&id);
-            self.starved.retain(|of| *of != id);
-            out.push(Effect::Forget(id));
-        }
-    }
-
-    fn answer_fences(&mut self, out: &mut Vec<Effect>) {
-        let writing: HashSet<FileId> = self.jobs.values().map(|job| job.file).collect();
-        for (link, file, epoch) in
-            self.fences.extract_if(.., |(_, file, _)| !writing.contains(file))
-        {
-            out.push(Effect::ToNode(link, Peer::Fenced { file, epoch }));
         }
     }
 

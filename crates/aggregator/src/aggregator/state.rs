@@ -27,6 +27,10 @@ pub(super) struct File {
     pub(super) absent: BTreeMap<u32, u64>,
     /// The last operation that ended, for nodes that announce it late.
     pub(super) ended: Option<(u64, Outcome)>,
+    /// Nodes that have lost a rank, with a sentence.
+    pub(super) bereft: BTreeMap<u32, String>,
+    /// Storage requests that hang: nothing newer may be written before they end.
+    pub(super) hung: HashSet<u64>,
     /// Operations of these epochs are refused.
     pub(super) fenced: u64,
     /// The last read's hull and direction, for what is read ahead.

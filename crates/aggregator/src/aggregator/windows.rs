@@ -114,7 +114,7 @@ impl Aggregator {
         }
         window.phase = Phase::Storage;
         let (window, image, bytes) = (window.window, window.image, coverage.total());
-        self.jobs.insert(job, Job { file: id, pull, image });
+        self.jobs.insert(job, Job { file: id, pull, image, cancelled: false });
         out.push(Effect::Transfer(Transfer {
             job,
             file: id,
@@ -129,9 +129,13 @@ impl Aggregator {
 
     /// A storage request has ended; a read met the file's end at `eof`.
     pub fn transferred(&mut self, job: u64, outcome: Outcome, eof: u64, out: &mut Vec<Effect>) {
-        let Some(job) = self.jobs.remove(&job) else {
+        let number = job;
+        let Some(job) = self.jobs.remove(&number) else {
             return;
         };
+        if let Some(file) = self.files.get_mut(&job.file) {
+            file.hung.remove(&number);
+        }
         let op = self.files.get_mut(&job.file).and_then(|file| file.op.as_mut());
         let found = op.and_then(|op| {
             let at = op.windows.iter().position(|window| window.pull == job.pull)?;
@@ -141,6 +145,7 @@ impl Aggregator {
             self.images.give(job.image);
             self.pulls.remove(&job.pull);
             self.answer_fences(out);
+            self.forget_unused(job.file, out);
             return self.feed(out);
         };
         op.outcome.combine(outcome);
@@ -165,6 +170,25 @@ impl Aggregator {
         }
         self.advance(job.file, out);
         self.feed(out);
+    }
+
+    /// A storage request hangs. Its operation ends with an error; its image stays taken, and newer operations of the
+    /// file are refused, until it has ended: its bytes could come after theirs.
+    pub fn late(&mut self, job: u64, outcome: Outcome, out: &mut Vec<Effect>) {
+        let Some(Job { file: id, pull, .. }) = self.jobs.get(&job) else {
+            return;
+        };
+        let (id, pull) = (*id, *pull);
+        if let Some(file) = self.files.get_mut(&id) {
+            file.hung.insert(job);
+            let running = file.op.as_mut().filter(|op| op.windows.iter().any(|w| w.pull == pull));
+            if let Some(op) = running {
+                op.windows.retain(|window| window.pull != pull);
+                op.outcome.combine(outcome);
+                self.pulls.remove(&pull);
+            }
+        }
+        self.advance(id, out);
     }
 
     /// A node has what was read for it.

@@ -22,7 +22,7 @@ use crate::coverage::Coverage;
 use crate::effect::LinkId;
 use crate::listeners::{bind, Listeners};
 use crate::memory::Pool;
-use crate::node::Node;
+use crate::node::{Node, Patience};
 use crate::options::Options;
 use crate::poller::{Poller, Waker};
 use crate::shared::{Command, Shared};
@@ -50,6 +50,9 @@ const MOST_RANKS: usize = 4096;
 
 /// Operations wait this long for a node that is not connected.
 const ABSENCE_NS: u64 = 5_000_000_000;
+
+/// A rank that does not answer a request to pack or unpack within this number of leases is cut off.
+const ANSWER_LEASES: u32 = 6;
 
 /// A rank that has not said who it is after this long is cut off.
 const SILENCE_NS: u64 = 10_000_000_000;
@@ -119,7 +122,8 @@ impl EventLoop {
         poller.add(&listeners.unix, UNIX, false)?;
         poller.add(&listeners.tcp, TCP, false)?;
         let waker = poller.waker();
-        let storage = Storage::start(Arc::clone(&pool), options.lease, move || waker.wake())?;
+        let (lease, timeout) = (options.lease, options.storage_timeout);
+        let storage = Storage::start(Arc::clone(&pool), lease, timeout, move || waker.wake())?;
         let node = Node::new(listeners.address.as_str().into(), options.memory);
         let parent = options.parent.and_then(rustix_pid).map(open_pid).transpose()?;
         let now = now_ns();
@@ -186,6 +190,7 @@ impl EventLoop {
                     self.node.created(rank, file, outcome, stripe, now)
                 }
                 Done::Synced(job, outcome) => self.node.synced(job, outcome, now),
+                Done::Late(job, outcome) => self.node.late(job, outcome, now),
             };
             self.carry_out(effects);
         }
@@ -212,6 +217,7 @@ impl EventLoop {
     fn tick(&mut self, now: u64, lease: u64) {
         let delay = self.options.delay_file.as_deref().map(delay_of);
         self.storage.set_delay(self.options.delay + delay.unwrap_or_default());
+        self.storage.check();
         let mut lost = Vec::new();
         for (number, open) in &mut self.open {
             match open.kind {
@@ -221,9 +227,13 @@ impl EventLoop {
                     }
                 }
                 Kind::Node | Kind::Aggregator(_) => {
-                    if now.saturating_sub(open.heard_ns) > lease {
+                    // An aggregator that was cut off leaves its nodes, and writes nothing more, before they go on
+                    // without it.
+                    let patience =
+                        if matches!(open.kind, Kind::Node) { lease / 8 * 5 } else { lease };
+                    if now.saturating_sub(open.heard_ns) > patience {
                         lost.push(*number);
-                    } else if now.saturating_sub(open.sent_ns) > lease / 4 {
+                    } else if now.saturating_sub(open.sent_ns) > lease / 8 {
                         open.connection.message(&Peer::Ping {}.encode());
                         self.dirty.insert(*number);
                     }
@@ -233,7 +243,7 @@ impl EventLoop {
         for number in lost {
             self.end(number, now);
         }
-        let effects = self.node.tick(now, ABSENCE_NS);
+        let effects = self.node.tick(now, self.patience());
         self.carry_out(effects);
         if self.node.gatherer.rank_count() > 0 {
             self.had_rank_ns = Some(now);
@@ -254,6 +264,18 @@ impl EventLoop {
                 rustix::event::poll(&mut fds, Some(&none)).is_ok_and(|ready| ready > 0);
         }
         self.publish();
+    }
+
+    fn patience(&self) -> Patience {
+        let ticks = |time: Duration| {
+            u32::try_from(time.as_nanos() / TICK.as_nanos().max(1)).unwrap_or(u32::MAX)
+        };
+        Patience {
+            absence_ns: ABSENCE_NS,
+            answer_ticks: ticks(self.options.lease * ANSWER_LEASES),
+            // By then an aggregator has reported what hangs in its storage.
+            fence_ticks: ticks(self.options.storage_timeout + self.options.lease),
+        }
     }
 
     fn publish(&mut self) {
@@ -292,12 +314,12 @@ impl EventLoop {
             Command::Grant(app, weight, until_ns) => {
                 self.node.gatherer.control.grant(&app, weight, until_ns, now);
                 self.storage.set_weight(&app.as_str().into(), weight);
-                let effects = self.node.tick(now, ABSENCE_NS);
+                let effects = self.node.tick(now, self.patience());
                 self.carry_out(effects);
             }
             Command::SetScheduled(app, scheduled) => {
                 self.node.gatherer.control.set_scheduled(&app, scheduled, now);
-                let effects = self.node.tick(now, ABSENCE_NS);
+                let effects = self.node.tick(now, self.patience());
                 self.carry_out(effects);
             }
             Command::Stop => self.stopping = true,

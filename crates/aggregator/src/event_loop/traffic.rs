@@ -57,6 +57,7 @@ impl EventLoop {
                 Effect::Forget(file) => self.storage.forget(file),
                 Effect::Unlink(path) => self.storage.unlink(path),
                 Effect::Transfer(transfer) => self.storage.transfer(transfer),
+                Effect::Cancel(job) => self.storage.cancel(job),
                 Effect::Fsync { job, file } => self.storage.fsync(job, file),
                 Effect::Prefetch { file, lo, hi } => self.storage.prefetch(file, lo, hi),
                 Effect::Probe(address) => match self.ways.get(&address) {

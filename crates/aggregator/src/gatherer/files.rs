@@ -5,12 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use waystage_collective::View;
+use waystage_collective::{ServerMap, View};
 use waystage_collective_wire::local::{ToNode, ToRank, REATTACHED};
 use waystage_collective_wire::peer::Peer;
 use waystage_collective_wire::{FileId, Status};
 
-use super::{File, Gatherer, Member, Sync, CREATE, DELETE_ON_CLOSE, EXCL, MOST_FILES, MOST_VIEWS};
+use super::{
+    Fenced, File, Gatherer, Member, Sync, CREATE, DELETE_ON_CLOSE, EXCL, MOST_FILES, MOST_VIEWS,
+};
 use crate::control::FileShape;
 use crate::effect::{Effect, Notice, Outcome, RankId};
 use crate::hints::Hints;
@@ -85,12 +87,17 @@ impl Gatherer {
                 ended: None,
                 synced: 0,
                 lost: BTreeSet::new(),
+                opening: BTreeSet::new(),
+                departed: BTreeSet::new(),
+                fences: BTreeMap::new(),
             }
         });
         if file.path != path || file.local_ranks != local_ranks as usize || file.node != node {
             return Err("an open that differs from other ranks'");
         }
         file.members.insert(rank, Member { rank: number, views: HashMap::new() });
+        file.opening.insert(rank);
+        file.departed.remove(&number);
         out.push(Effect::Create {
             rank,
             file: id,
@@ -111,6 +118,7 @@ impl Gatherer {
     ) {
         let mut hints = Vec::new();
         if let Some(file) = self.files.get_mut(&id) {
+            file.opening.remove(&rank);
             file.hints.storage(stripe);
             hints = file.hints.in_force(file.addresses.len());
         }
@@ -175,14 +183,61 @@ impl Gatherer {
                 unit: file.hints.unit(),
                 placement: file.hints.placement(),
             };
+            let before = self.control.last_map(question.file).cloned();
             let (map, new) = self.control.map(&app, question.file, question.epoch, &shape);
             if new {
                 let (epoch, aggregators) = (map.epoch, map.aggregators.clone());
                 out.push(Effect::Notice(Notice::MapAdopted { app, epoch, aggregators }));
             }
-            let (file, map) = (question.file, map.encode());
-            let (status, message) = (Status::Ok, String::new());
-            out.push(Effect::ToRank(question.rank, ToRank::Control { file, status, message, map }));
+            self.fence(question.file, before.as_ref(), &map, out);
+            let (file, rank) = (question.file, question.rank);
+            self.fenced.push(Fenced { file, rank, map: map.encode(), ticks: 0 });
+        }
+        self.answer_fenced(u32::MAX, out);
+    }
+
+    /// Aggregators that the map leaves out write nothing more of earlier epochs, before an operation begins without
+    /// them. Those that do not answer at all have ended, or were cut off and have noticed it before this process.
+    fn fence(
+        &mut self,
+        id: FileId,
+        before: Option<&ServerMap>,
+        map: &ServerMap,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        for address in before.iter().flat_map(|before| &before.aggregators) {
+            let last = before.map_or(0, |before| before.epoch);
+            file.fences.entry(Arc::from(address.as_str())).or_insert(last);
+        }
+        let dead = self.control.dead();
+        let stays = |of: &Arc<str>| map.aggregators.iter().any(|name| **name == **of);
+        file.fences.retain(|address, _| !stays(address) && !dead.contains(address));
+        for (address, epoch) in file.fences.clone() {
+            file.tell(id, &address, Peer::Fence { file: id, epoch }, out);
+        }
+    }
+
+    /// Answer control points whose fences have been answered, or have not been for this number of ticks.
+    pub(super) fn answer_fenced(&mut self, most_ticks: u32, out: &mut Vec<Effect>) {
+        let files = &self.files;
+        let ready = |answer: &mut Fenced| {
+            let free = files.get(&answer.file).is_none_or(|file| file.fences.is_empty());
+            free || answer.ticks >= most_ticks
+        };
+        for answer in self.fenced.extract_if(.., ready) {
+            let id = answer.file;
+            let left = self.files.get(&id).and_then(|file| file.fences.keys().next());
+            let (status, message) = left.map_or((Status::Ok, String::new()), |address| {
+                let why = format!(
+                    "the aggregator {address}, which is left out, has not ended its requests to the storage"
+                );
+                (Status::Io, why)
+            });
+            let control = ToRank::Control { file: id, status, message, map: answer.map };
+            out.push(Effect::ToRank(answer.rank, control));
         }
     }
 

@@ -18,6 +18,7 @@ use crate::control::{Control, Question};
 use crate::coverage::Coverage;
 use crate::effect::{Effect, Notice, Outcome, RankId};
 use crate::hints::Hints;
+use crate::node::Patience;
 use crate::room::Room;
 
 mod files;
@@ -60,6 +61,8 @@ struct Op {
     ranks: BTreeMap<RankId, Announced>,
     /// Aggregators whose `OpDone` is missing.
     left: BTreeSet<Arc<str>>,
+    /// Since when it waits for ranks of this node that are not attached (0: since the last tick).
+    since_ns: u64,
     running: bool,
     aborting: bool,
     outcome: Outcome,
@@ -98,6 +101,21 @@ struct File {
     /// Aggregators that were lost since the last operation ended: other nodes may have announced the next one to them,
     /// which their successors know nothing of.
     lost: BTreeSet<Arc<str>>,
+    /// Ranks that wait for `Attached`.
+    opening: BTreeSet<RankId>,
+    /// Ranks of this node that have ended without a close.
+    departed: BTreeSet<u32>,
+    /// Aggregators that a newer map leaves out, with the last epoch that they were in, until they have said that they
+    /// have ended its requests.
+    fences: BTreeMap<Arc<str>, u64>,
+}
+
+/// An answer to a control point that waits for [`File::fences`].
+struct Fenced {
+    file: FileId,
+    rank: RankId,
+    map: Vec<u8>,
+    ticks: u32,
 }
 
 impl File {
@@ -116,6 +134,12 @@ impl File {
         for address in names.map(|name| Arc::<str>::from(name.as_str())).collect::<Vec<_>>() {
             self.tell(id, &address, message.clone(), out);
         }
+    }
+
+    fn departed_text(&self) -> String {
+        let ranks: Vec<String> = self.departed.iter().take(8).map(u32::to_string).collect();
+        let (path, ranks) = (String::from_utf8_lossy(&self.path), ranks.join(", "));
+        format!("{path}: rank {ranks} ended without closing the file: restart the program")
     }
 
     /// What tells an aggregator of the file.
@@ -162,6 +186,8 @@ struct Request {
     list: Option<u64>,
     from: u64,
     unpack: bool,
+    /// Ticks for which it has not been answered.
+    ticks: u32,
 }
 
 struct Rank {
@@ -190,6 +216,8 @@ pub struct Gatherer {
     probing: BTreeSet<Arc<str>>,
     /// Questions that wait for them.
     held: Vec<(Arc<str>, Question)>,
+    /// Answers that wait for aggregators that are left out.
+    fenced: Vec<Fenced>,
 }
 
 impl Gatherer {
@@ -210,6 +238,7 @@ impl Gatherer {
             control: Control::default(),
             probing: BTreeSet::new(),
             held: Vec::new(),
+            fenced: Vec::new(),
         }
     }
 
@@ -238,6 +267,7 @@ impl Gatherer {
         };
         self.control.forget(rank);
         self.held.retain(|(_, question)| question.rank != rank);
+        self.fenced.retain(|answer| answer.rank != rank);
         self.unlisted.retain(|(_, of, _)| *of != rank);
         let left: Vec<u64> = self
             .requests
@@ -252,6 +282,7 @@ impl Gatherer {
             }
         }
         for id in &gone.files {
+            self.depart(rank, *id, out);
             self.leave(rank, *id, out);
         }
         let app = self.control.app(&gone.app);
@@ -262,6 +293,26 @@ impl Gatherer {
         self.give_lists(out);
     }
 
+    /// A rank has ended without closing a file: all aggregators learn it, and by them the ranks of other nodes.
+    fn depart(&mut self, rank: RankId, id: FileId, out: &mut Vec<Effect>) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some(member) = file.members.get(&rank) else {
+            return;
+        };
+        file.departed.insert(member.rank);
+        let (message, mut all) = (file.departed_text(), file.addresses.clone());
+        let names = file.map.iter().flat_map(|(map, _)| &map.aggregators);
+        all.extend(names.map(|name| Arc::from(name.as_str())));
+        for address in all.into_iter().collect::<BTreeSet<Arc<str>>>() {
+            if !self.control.dead().contains(&address) {
+                let message = message.clone();
+                file.tell(id, &address, Peer::RankLost { file: id, message }, out);
+            }
+        }
+    }
+
     /// A rank is no more of a file's: of an operation in progress it was needed.
     fn leave(&mut self, rank: RankId, id: FileId, out: &mut Vec<Effect>) {
         let Some(file) = self.files.get_mut(&id) else {
@@ -270,10 +321,13 @@ impl Gatherer {
         if file.members.remove(&rank).is_none() {
             return;
         }
+        let why = if file.departed.is_empty() {
+            "a rank closed the file in the middle of the operation".to_owned()
+        } else {
+            file.departed_text()
+        };
         if let Some(op) = &mut file.op {
             op.ranks.remove(&rank);
-            let why =
-                "a rank of this node ended in the middle of the operation: restart the program";
             op.outcome.combine(Outcome::failed(Status::Lost, why));
             self.abort(id, out);
         }
@@ -382,13 +436,49 @@ impl Gatherer {
         self.pulls.len()
     }
 
+    /// Cut off ranks that do not answer; wait no longer for ranks that have not come back, nor for aggregators that were
+    /// left out.
+    pub fn tick(&mut self, now_ns: u64, patience: Patience, out: &mut Vec<Effect>) {
+        for request in self.requests.values_mut() {
+            request.ticks = request.ticks.saturating_add(1);
+            if request.ticks == patience.answer_ticks {
+                let why = "it does not answer a request to pack or unpack";
+                out.push(Effect::DropRank(request.rank, why));
+            }
+        }
+        let mut late = Vec::new();
+        for (id, file) in &mut self.files {
+            let present = file.members.len() + file.opening.len();
+            let Some(op) = file.op.as_mut().filter(|op| !op.running && present < file.local_ranks)
+            else {
+                continue;
+            };
+            if op.since_ns == 0 {
+                op.since_ns = now_ns;
+            } else if now_ns.saturating_sub(op.since_ns) > patience.absence_ns {
+                let why = "a rank of this node has not come back to its aggregator process";
+                op.outcome.combine(Outcome::failed(Status::Again, why));
+                late.push(*id);
+            }
+        }
+        for id in late {
+            self.abort(id, out);
+        }
+        for answer in &mut self.fenced {
+            answer.ticks = answer.ticks.saturating_add(1);
+        }
+        self.answer_fenced(patience.fence_ticks, out);
+    }
+
     /// Ranks that wait for other ranks, other nodes or the storage: they hear that this process is alive.
     pub fn tell_waiting(&self, out: &mut Vec<Effect>) {
         let mut waiting: BTreeSet<RankId> = self.control.asking().collect();
         waiting.extend(self.held.iter().map(|(_, question)| question.rank));
+        waiting.extend(self.fenced.iter().map(|answer| answer.rank));
         for file in self.files.values() {
             waiting.extend(file.op.iter().flat_map(|op| op.ranks.keys()));
             waiting.extend(file.sync.iter().flat_map(|sync| &sync.ranks));
+            waiting.extend(&file.opening);
         }
         out.extend(waiting.into_iter().map(|rank| Effect::ToRank(rank, ToRank::Alive {})));
     }

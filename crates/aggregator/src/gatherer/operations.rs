@@ -49,12 +49,23 @@ impl Gatherer {
             out.push(Effect::ToRank(rank, done(id, number, outcome, u64::MAX)));
             return Ok(());
         }
+        if !file.departed.is_empty() {
+            let outcome = Outcome::failed(Status::Lost, file.departed_text());
+            out.push(Effect::ToRank(rank, done(id, number, &outcome, u64::MAX)));
+            // Also those that were restarted since, and their other nodes.
+            let message = outcome.message.clone();
+            file.tell_all(id, &Peer::RankLost { file: id, message }, out);
+            file.tell_all(id, &Peer::Abort { file: id, op: number }, out);
+            file.ended = Some((number, outcome));
+            return Ok(());
+        }
         let op = file.op.get_or_insert_with(|| Op {
             number,
             epoch,
             write,
             ranks: BTreeMap::new(),
             left: BTreeSet::new(),
+            since_ns: 0,
             running: false,
             aborting: false,
             outcome: Outcome::ok(),
@@ -183,6 +194,12 @@ impl Gatherer {
                     self.end_sync(file, out);
                 }
             }
+            Peer::Fenced { file: id, epoch } => {
+                if let Some(file) = self.files.get_mut(&id) {
+                    file.fences.retain(|of, last| of != address || *last > epoch);
+                }
+                self.answer_fenced(u32::MAX, out);
+            }
             _ => {}
         }
     }
@@ -280,6 +297,8 @@ impl Gatherer {
             if file.attached.remove(address).is_some() {
                 file.lost.insert(Arc::clone(address));
             }
+            // It has ended, or was cut off and has left this node before.
+            file.fences.remove(address);
             let op = file.op.as_mut().filter(|op| op.running && op.left.contains(address));
             if let Some(op) = op {
                 op.left.remove(address);
@@ -309,6 +328,7 @@ impl Gatherer {
             self.end_sync(id, out);
         }
         self.probing.remove(address);
+        self.answer_fenced(u32::MAX, out);
         self.answer(now_ns, out);
     }
 }

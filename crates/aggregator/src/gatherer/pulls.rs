@@ -167,8 +167,10 @@ impl Gatherer {
                 from,
             },
         ));
-        self.requests
-            .insert(request, Request { pull: key.clone(), rank, list, from, unpack: false });
+        self.requests.insert(
+            request,
+            Request { pull: key.clone(), rank, list, from, unpack: false, ticks: 0 },
+        );
     }
 
     pub(super) fn packed(
@@ -309,7 +311,7 @@ impl Gatherer {
             self.next_request += 1;
             self.requests.insert(
                 request,
-                Request { pull: key.clone(), rank, list: None, from: 0, unpack: true },
+                Request { pull: key.clone(), rank, list: None, from: 0, unpack: true, ticks: 0 },
             );
             out.push(Effect::ToRank(rank, ToRank::Unpack { request, file: id, op, window, image }));
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use waystage_aggregator::node::Node;
 use waystage_collective_wire::local::ToRank;
 
-use super::{address, Cluster, Loss, Process, PATIENCE_NS, POOL};
+use super::{address, Cluster, Loss, Process, PATIENCE, POOL};
 
 impl Cluster {
     /// Kill a process: its peers and ranks notice, and it begins anew.
@@ -66,6 +66,18 @@ impl Cluster {
         }
     }
 
+    /// Cut a node off from an aggregator, both of which go on: each notices it later. What the aggregator has asked of
+    /// its storage happens in its own time.
+    pub fn cut(&mut self, from: usize, to: usize) {
+        if let Some(link) = self.links.remove(&(from, to)) {
+            self.out.remove(&(from, to));
+            self.back.remove(&(from, to));
+            self.broken.insert((from, to));
+            self.losses.push(Loss::Aggregator(from, to));
+            self.losses.push(Loss::Node(to, link));
+        }
+    }
+
     pub(super) fn notice(&mut self, index: usize) {
         match self.losses.swap_remove(index) {
             Loss::Aggregator(node, to) => {
@@ -84,9 +96,9 @@ impl Cluster {
     pub(super) fn pass_time(&mut self) {
         self.waits += 1;
         for _ in 0..2 {
-            self.now += PATIENCE_NS + 1;
+            self.now += PATIENCE.absence_ns + 1;
             for node in 0..self.processes.len() {
-                let effects = self.processes[node].node.tick(self.now, PATIENCE_NS);
+                let effects = self.processes[node].node.tick(self.now, PATIENCE);
                 self.effects(node, effects);
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use waystage_aggregator::coverage::Coverage;
 use waystage_aggregator::effect::{Effect, Outcome, Transfer};
-use waystage_aggregator::node::Node;
+use waystage_aggregator::node::{Node, Patience};
 use waystage_collective::{Datatype, View};
 use waystage_collective_wire::local::{ToNode, ToRank, REATTACHED};
 use waystage_collective_wire::peer::Peer;
@@ -22,7 +22,8 @@ use dice::Dice;
 
 pub const FILE: FileId = FileId([7; 16]);
 const POOL: u64 = 1 << 20;
-const PATIENCE_NS: u64 = 1_000_000_000_000;
+const PATIENCE: Patience =
+    Patience { absence_ns: 1_000_000_000_000, answer_ticks: u32::MAX, fence_ticks: u32::MAX };
 
 /// A rank's extents of the file, ascending, with its data behind each other.
 #[derive(Clone, Default)]
@@ -136,6 +137,12 @@ pub struct Cluster {
     dead: HashSet<usize>,
     pub lists: usize,
     pub now: u64,
+    /// A node, an aggregator, and the number of steps after which they are cut off from each other.
+    pub cuts: Vec<(usize, usize, usize)>,
+    /// The aggregator whose next request to the storage hangs, for longer than its timeout.
+    pub hangs: Option<usize>,
+    /// That request; it ends when nothing else can happen.
+    pub hung: Option<(usize, u64)>,
 }
 
 fn address(node: usize) -> Arc<str> {
@@ -182,6 +189,9 @@ impl Cluster {
             dead: HashSet::new(),
             lists: 0,
             now: 1,
+            cuts: Vec::new(),
+            hangs: None,
+            hung: None,
         }
     }
 
@@ -392,6 +402,10 @@ impl Cluster {
     }
 
     fn maybe_kill(&mut self, kills: &mut Vec<(usize, usize)>) {
+        self.cuts.iter_mut().for_each(|(_, _, left)| *left = left.saturating_sub(1));
+        for (from, to, _) in self.cuts.extract_if(.., |cut| cut.2 == 0).collect::<Vec<_>>() {
+            self.cut(from, to);
+        }
         kills.iter_mut().for_each(|(_, left)| *left = left.saturating_sub(1));
         for (node, _) in kills.extract_if(.., |(_, left)| *left == 0).collect::<Vec<_>>() {
             self.kill(node);
@@ -418,7 +432,9 @@ impl Cluster {
                 .map(|(key, _)| (3, key.0 as u64, key.1)),
         );
         for (node, process) in self.processes.iter().enumerate() {
-            choices.extend((0..process.transfers.len()).map(|index| (4, node as u64, index)));
+            let free = |index: &usize| self.hung != Some((node, process.transfers[*index].job));
+            let transfers = (0..process.transfers.len()).filter(free);
+            choices.extend(transfers.map(|index| (4, node as u64, index)));
             if !process.other.is_empty() {
                 choices.push((5, node as u64, 0));
             }
@@ -428,7 +444,7 @@ impl Cluster {
         choices.extend(entering.map(|(index, _)| (7, 0, index)));
         choices.sort_unstable();
         if choices.is_empty() {
-            return false;
+            return self.hung.take().is_some();
         }
         let (kind, a, b) = choices[self.dice.below(choices.len())];
         match kind {
@@ -436,6 +452,14 @@ impl Cluster {
             1 => self.node_to_rank(a),
             2 => self.node_to_aggregator((a as usize, b)),
             3 => self.aggregator_to_node((a as usize, b)),
+            4 if self.hangs == Some(a as usize) => {
+                self.hangs = None;
+                let job = self.processes[a as usize].transfers[b].job;
+                self.hung = Some((a as usize, job));
+                let hung = Outcome::failed(Status::Io, "the storage hangs");
+                let effects = self.processes[a as usize].node.late(job, hung, self.now);
+                self.effects(a as usize, effects);
+            }
             4 => {
                 let transfer = self.processes[a as usize].transfers.swap_remove(b);
                 let (outcome, eof) = match self.fail {

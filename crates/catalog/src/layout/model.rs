@@ -139,6 +139,25 @@ impl Layout {
         mirrors
     }
 
+    /// Bytes of a stripe, and the objects that stripes go round; None where it is not striped. Of components that are
+    /// striped differently, the largest stripe and the largest number of the first mirror. A file without objects has
+    /// the stripes that it is to get, where those are known.
+    #[must_use]
+    pub fn stripe(&self) -> Option<(u64, u64)> {
+        let first = self.components.first()?.mirror;
+        let of = |component: &Component| match component.planned {
+            Some(planned) if !component.has_objects() => {
+                (planned.unit, u64::try_from(planned.count).unwrap_or(0))
+            }
+            _ => (component.striping.unit, component.striping.count),
+        };
+        let all = self.components.iter().filter(|component| component.mirror == first).map(of);
+        let (unit, count) = all
+            .filter(|(unit, _)| *unit != EOF)
+            .fold((0, 0), |(unit, count), (u, c)| (unit.max(u), count.max(c)));
+        (unit > 0).then_some((unit, count.max(1)))
+    }
+
     /// Each target once, sorted.
     #[must_use]
     pub fn targets(&self) -> Vec<&Target> {
