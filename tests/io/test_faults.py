@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -33,12 +34,11 @@ def aggregator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
         monkeypatch.setenv(f"WAYSTAGE_IO_{name}", value)
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(*options: str, limit_file: int | None = None) -> Path:
+    def start(*options: str) -> Path:
         fixed = ("--socket", f"{folder}/node", "--listen", "127.0.0.1:0", "--name", "node")
-        limit = [] if limit_file is None else ["prlimit", f"--fsize={limit_file}"]
         running.append(
             subprocess.Popen(
-                [*limit, *command("aggregator", *fixed, *options)],
+                command("aggregator", *fixed, *options),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "WAYSTAGE_IO_DELAY_FILE": str(delay)},
@@ -46,6 +46,7 @@ def aggregator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
         )
         return delay
 
+    start.processes = running  # type: ignore[attr-defined]
     yield start
     for process in running:
         process.kill()
@@ -145,8 +146,10 @@ def test_storage_that_hangs_is_an_error_and_writes_nothing_later(
 def test_a_file_that_may_not_grow_is_no_space_and_what_was_acknowledged_stays(
     aggregator: Callable[..., Path], tmp_path: Path
 ) -> None:
-    aggregator(limit_file=1 << 20)
+    aggregator()
     assert put_at_every_rank(tmp_path / "out", 1 << 16) == [None, None]
+    process = aggregator.processes[0]  # type: ignore[attr-defined]
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
     assert put_at_every_rank(tmp_path / "out", 1 << 20, offset=1 << 17) == [errno.ENOSPC, errno.ENOSPC]
     assert (tmp_path / "out").stat().st_size >= 1 << 17
     assert put_at_every_rank(tmp_path / "out", 1 << 16) == [None, None]

@@ -44,7 +44,18 @@ def test_a_killed_rank_ends_the_program_and_leaves_nothing(
 ) -> None:
     program = compiled(mpi.compiler("mpicc"), "io_loop.c", name=f"io-loop-{mpi.name}")
     process = subprocess.Popen(
-        [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, "-n", "3", str(program), str(tmp_path / "file"), "1000000"],
+        [
+            *WAYSTAGE,
+            "mpi",
+            "--io",
+            "--",
+            *mpi.launcher,
+            "-n",
+            "3",
+            str(program),
+            str(tmp_path / "file"),
+            "1000000",
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "WAYSTAGE_TEST_TAG": str(tmp_path)},
@@ -74,7 +85,18 @@ def test_two_programs_on_one_file_keep_their_parts(
     mpi: Mpi, compiled: Callable[..., Path], tmp_path: Path
 ) -> None:
     program = compiled(mpi.compiler("mpicc"), "io_loop.c", name=f"io-loop-{mpi.name}")
-    words = [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, "-n", "2", str(program), str(tmp_path / "file"), "30"]
+    words = [
+        *WAYSTAGE,
+        "mpi",
+        "--io",
+        "--",
+        *mpi.launcher,
+        "-n",
+        "2",
+        str(program),
+        str(tmp_path / "file"),
+        "30",
+    ]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         # Both write the same bytes to the same places: any other byte would be a third program's.
