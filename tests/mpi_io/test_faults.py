@@ -32,6 +32,8 @@ def ranks_of(program: Path, tag: str) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes().split(b"\0")
+            if (folder / "comm").read_text().strip() == "waystage-io":
+                continue  # a node's supervisor, forked from a rank
             if command[0] == str(program).encode() and tag.encode() in (folder / "environ").read_bytes():
                 found.append(int(folder.name))
         except OSError:

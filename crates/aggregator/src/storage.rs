@@ -6,8 +6,8 @@
 //! that the event loop is alive: a process that was stopped for longer than its lease must not write, since others have
 //! begun a new epoch without it.
 //!
-//! A call that the storage does not end within the timeout is reported as late, and another thread takes the place of
-//! its own: a server that hangs stops neither other files nor the end of this process.
+//! A call that the storage does not end within the timeout is reported as late, and another thread replaces its
+//! thread: a server that hangs stops neither other files nor the end of this process.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -40,7 +40,7 @@ const THREADS: usize = 4;
 /// Threads at most, with those that hang in the storage.
 const MOST_THREADS: usize = 64;
 
-/// Between two looks at the calls in progress, at the end.
+/// Between two checks of the calls in progress, at the end.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// What a thread does.
@@ -169,7 +169,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Look for calls that are late: their requests end with an error, and threads take the place of theirs.
+    /// Find calls that are late: their requests end with an error, and threads replace theirs.
     pub fn check(&mut self) {
         let now = now_ns();
         let limit = u64::try_from(self.shared.timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -186,7 +186,7 @@ impl Storage {
         self.threads.retain(|thread| !thread.is_finished());
         for _ in 0..missing {
             if self.add_thread().is_err() {
-                break; // tried again at the next look
+                break; // tried again at the next check
             }
         }
     }
