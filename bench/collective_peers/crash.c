@@ -1,4 +1,5 @@
-/* Writes and reads collectively for some time: crash SECONDS WORDS PATH. Each round all ranks write WORDS 32-bit words each, in
+/* Writes and reads collectively for some time: crash SECONDS WORDS PATH. Each round all ranks write WORDS 32-bit words
+ * each, in
  * blocks in turn, into one of SLOTS parts of the file; every fifth round is synced and read back, and after every odd
  * one a part of an earlier round is read. Word i of round r is
  * i x 2654435761 + 12345 + r. Rank 0 prints one line of JSON: rounds, slots, words of a round, wrong bytes read back,
@@ -85,7 +86,8 @@ int main(int argc, char **argv)
         qsort(took, (size_t)round, sizeof *took, by_value);
         for (int i = 0; i < round; i++)
             above += took[i] > took[round / 2] ? took[i] - took[round / 2] : 0;
-        printf("{\"rounds\": %d, \"slots\": %d, \"words\": %d, \"wrong\": %ld, \"write_s\": %.6f, \"above_s\": %.3f}\n", round,
+        printf("{\"rounds\": %d, \"slots\": %d, \"words\": %d, \"wrong\": %ld, \"write_s\": %.6f, \"above_s\": %.3f}\n",
+        round,
                SLOTS, words * ranks, all, took[round / 2], above);
         fflush(stdout);
     }

@@ -1,6 +1,7 @@
 //! Calls of the storage in progress, and those that have taken too long.
 //!
-//! Arrives: the begin and end of calls, the time. Leaves: what those were about that are late, once each. Must not know:
+//! Arrives: the begin and end of calls, the time. Leaves: what those were about that are late, once each. Must not
+//! know:
 //! threads, files.
 
 use std::collections::HashMap;

@@ -436,7 +436,7 @@ impl Gatherer {
         self.pulls.len()
     }
 
-    /// Cut off ranks that do not answer; wait no longer for ranks that have not come back, nor for aggregators that were
+    /// Cut off ranks that do not answer; give up ranks that have not come back, and aggregators that were
     /// left out.
     pub fn tick(&mut self, now_ns: u64, patience: Patience, out: &mut Vec<Effect>) {
         for request in self.requests.values_mut() {
