@@ -27,6 +27,7 @@ mod memory;
 pub mod node;
 mod opening;
 pub mod options;
+pub mod patience;
 mod pieces;
 mod poller;
 mod process;

@@ -13,18 +13,8 @@ use crate::aggregator::Aggregator;
 use crate::coverage::Coverage;
 use crate::effect::{Effect, LinkId, Outcome, RankId, OWN};
 use crate::gatherer::{Gatherer, LIST_BYTES};
+use crate::patience::Patience;
 use crate::room::Room;
-
-/// How long is waited for what may never come.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// For a node or a rank that is not connected, in nanoseconds.
-    pub absence_ns: u64,
-    /// For a rank that was asked to pack or unpack, in ticks: a process that was stopped counts none meanwhile.
-    pub answer_ticks: u32,
-    /// For an aggregator that was left out and is to say that it has ended its requests, in ticks.
-    pub fence_ticks: u32,
-}
 
 /// The state of a process.
 pub struct Node {

@@ -18,7 +18,7 @@ use crate::control::{Control, Question};
 use crate::coverage::Coverage;
 use crate::effect::{Effect, Notice, Outcome, RankId};
 use crate::hints::Hints;
-use crate::node::Patience;
+use crate::patience::Patience;
 use crate::room::Room;
 
 mod files;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use waystage_aggregator::coverage::Coverage;
 use waystage_aggregator::effect::{Effect, Outcome, Transfer};
-use waystage_aggregator::node::{Node, Patience};
+use waystage_aggregator::node::Node;
+use waystage_aggregator::patience::Patience;
 use waystage_collective::{Datatype, View};
 use waystage_collective_wire::local::{ToNode, ToRank, REATTACHED};
 use waystage_collective_wire::peer::Peer;
