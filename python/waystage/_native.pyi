@@ -712,8 +712,28 @@ class CatalogChanges:
     def touches_directories(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """For each directory, whether some of its entries were checked."""
 
+class TagService:
+    """The running tag service of a node (docs/reference/tags.md)."""
+
+    def __new__(
+        cls,
+        interfaces: list[str],
+        socket: Path,
+        layout: list[int],
+        key: list[int],
+        numbers: tuple[int, int],
+    ) -> TagService:
+        """`layout` has seven widths in bits, `key` 32 bytes, `numbers` the first and how many. OSError, ValueError."""
+
+    @property
+    def connections(self) -> int:
+        """Programs connected now."""
+
+    def close(self) -> None:
+        """No packet gets a tag any more."""
+
 def shim_sources(library: str) -> list[tuple[str, str]]:
-    """Names and texts of the C sources of a library: "posix" or "io". KeyError for any other."""
+    """Names and texts of the C sources of a library: "posix", "io", "paths" or "tags". KeyError for any other."""
 
 class LayoutError(RuntimeError):
     """A layout that cannot be parsed; the message says why. The file remains readable by its path."""

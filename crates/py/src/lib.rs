@@ -29,6 +29,7 @@ mod remote_copy;
 mod restripe;
 mod server;
 mod shim;
+mod tags;
 mod task;
 mod transfer;
 
@@ -40,6 +41,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     for register in [
         errors::register,
+        tags::register,
         task::register,
         agent::register,
         aggregator::register,

@@ -38,17 +38,23 @@ const PATHS: Sources = sources! {
         "agent.c" "agent.h" "calls.c" "calls.h" "wrap.c";
 };
 
+const TAGS: Sources = sources! {
+    "tags":
+        "service.c" "service.h" "stream.c" "stream.h" "wrap.c";
+};
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shim_sources, module)?)
 }
 
-/// Names and texts of the sources of a library: "posix", "io" or "paths". KeyError for another.
+/// Names and texts of the sources of a library: "posix", "io", "paths" or "tags". KeyError for another.
 #[pyfunction]
 fn shim_sources(library: &str) -> PyResult<Vec<(&'static str, &'static str)>> {
     match library {
         "posix" => Ok(POSIX.to_vec()),
         "io" => Ok(IO.to_vec()),
         "paths" => Ok(PATHS.to_vec()),
+        "tags" => Ok(TAGS.to_vec()),
         _ => Err(PyKeyError::new_err(format!("there is no library {library}"))),
     }
 }

@@ -65,6 +65,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "waystage mpi --io -- mpirun -n 64 ./program",
         "waystage mpi --io --profile run.pattern -- mpirun -n 64 ./program",
     ),
+    "tags serve": ("waystage tags serve --topology cluster.graphml --interface eth0",),
+    "tags show": ("waystage tags show --topology paper 76:00:44:00:80:11",),
     "profile": ("waystage profile -o run.pattern -- mpirun -n 64 ./program",),
     "pattern show": ("waystage pattern show run.pattern",),
     "pattern convert": ("waystage pattern convert run.pattern run.json",),

@@ -44,7 +44,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "probe": "Measure the path to another host: RTT, and per direction loss, rate and bottleneck.",
     },
     "Run MPI programs": {
-        "mpi": "Run an MPI program with collective I/O through aggregators, and a profile.",
+        "mpi": "Run an MPI program with collective I/O through aggregators, tags on its packets, and a profile.",
+        "tags": "Let packets of MPI messages carry what they belong to, and decode it.",
         "profile": "Record the communication between the ranks of an MPI program.",
         "pattern": "Show, convert and merge communication patterns.",
         "aggregator": "Gather and write the collective I/O of a node's MPI ranks.",

@@ -33,6 +33,9 @@ from waystage.cli.quantities import Size
     is_flag=True,
     help="Let the policy collective-paths choose paths for collectives, before their first byte.",
 )
+@click.option(
+    "--tags", is_flag=True, help="Let packets carry primitive, ranks, communicator and job of their message."
+)
 @click.option("--job", metavar="ID", help="Job that the program belongs to. Default: Slurm's.")
 @click.option(
     "--memory", type=Size(), metavar="SIZE", help="Memory of each node's aggregator for data, e.g. 256M."
@@ -53,6 +56,7 @@ def command(
     io: bool,
     paths: bool,
     profile: Path | None,
+    tags: bool,
     job: str | None,
     memory: int | None,
     storage_timeout: float | None,
@@ -68,11 +72,12 @@ def command(
     """
     from waystage.mpi_io import Missing, MpiIoError, Options, run
 
-    if not io and not paths and profile is None:
-        raise UserError("nothing to do: give --io, --paths or --profile FILE", ExitCode.USAGE)
+    if not io and not paths and not tags and profile is None:
+        raise UserError("nothing to do: give --io, --paths, --tags or --profile FILE", ExitCode.USAGE)
     options = Options(
         io=io,
         paths=paths,
+        tags=tags,
         profile=profile,
         verbose=verbose,
         job=job,
@@ -86,6 +91,8 @@ def command(
         raise UserError(str(error), ExitCode.MISSING) from None
     except MpiIoError as error:
         raise UserError(str(error), ExitCode.FAILED) from None
+    if done.untagged and not quiet:
+        Output(quiet=quiet).note(f"packets got no tags: {done.untagged}")
     if done.profiled is not None:
         say(done.profiled, Output(quiet=quiet))
         for world in done.profiled.spawned:

@@ -9,6 +9,7 @@ The token travels in the environment alone: command lines are public on a node.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import secrets
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waystage import mpi_paths
+from waystage.mpi_io import tags
 from waystage.mpi_io.errors import Missing, MpiIoError
 from waystage.mpi_io.products import Way, build, client_library
 from waystage.mpi_launchers import launcher_of, passing
@@ -56,10 +58,12 @@ PASSED_ON = (
 @dataclass(frozen=True)
 class Options:
     """`memory` is in bytes, of each node's aggregator; `profile` a pattern file to write; `job` the id of the job;
-    `storage_timeout_s` seconds that a request to the storage may take."""
+    `storage_timeout_s` seconds that a request to the storage may take; with `tags` the packets of messages carry tags.
+    """
 
     io: bool = True
     paths: bool = False
+    tags: bool = False
     profile: Path | None = None
     verbose: bool = False
     job: str | None = None
@@ -70,10 +74,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Ended:
-    """`status` is the program's, as a shell gives it."""
+    """`status` is the program's, as a shell gives it; `untagged` says why its packets got no tags, though they should
+    have."""
 
     status: int
     profiled: Profiled | None = None
+    untagged: str = ""
 
 
 def run(command: Sequence[str], options: Options) -> Ended:
@@ -112,14 +118,23 @@ def run(command: Sequence[str], options: Options) -> Ended:
         environment |= mpi_paths.environment_for(options.job)
         passed += tuple(name for name in mpi_paths.PASSED_ON if name in environment or name in os.environ)
         passed += ("LD_PRELOAD",)
-    environment["LD_PRELOAD"] = preloading(":".join(preloads))
-    try:
-        status = run_to_end(passing(command, launcher, dict.fromkeys(passed)), environment)
-    except OSError as error:
-        raise MpiIoError(f"{command[0]} cannot be started: {error.strerror}") from None
+    untagged = ""
+    with contextlib.ExitStack() as held:
+        if options.tags:
+            try:
+                environment |= held.enter_context(tags.ticket())
+                preloads.append(str(tags.library(options.mpicc, launcher)))
+                passed += tags.PASSED_ON
+            except tags.NoTags as error:
+                untagged = str(error)
+        environment["LD_PRELOAD"] = preloading(":".join(preloads))
+        try:
+            status = run_to_end(passing(command, launcher, dict.fromkeys(passed)), environment)
+        except OSError as error:
+            raise MpiIoError(f"{command[0]} cannot be started: {error.strerror}") from None
     if options.io:
         _wait_for_supervisors(environment["WAYSTAGE_IO_BASE"])
-    return Ended(status, recording.collect(status) if recording is not None else None)
+    return Ended(status, recording.collect(status) if recording is not None else None, untagged)
 
 
 def environment_for(way: Way, options: Options) -> dict[str, str]:
