@@ -151,8 +151,9 @@ def _result(turns: Turns) -> dict[str, Any]:
             first = min(peers, key=lambda way: peers[way])
             name = f"{case} {step.removesuffix('_s')}"
             best[name] = f"{first} {peers[first]:.3f} s"
-            if turns.values(("waystage", case), step):
-                x_best[name] = round(peers[first] / turns.median(("waystage", case), step), 3)
+            # A case in which all turns of Waystage failed counts, as the worst.
+            done = bool(turns.values(("waystage", case), step))
+            x_best[name] = round(peers[first] / turns.median(("waystage", case), step), 3) if done else 0.0
     figures: dict[str, Any] = {
         "wrong_bytes": sum(n for name, n in wrong.items() if name.startswith("waystage"))
     }
@@ -161,7 +162,7 @@ def _result(turns: Turns) -> dict[str, Any]:
             "worst_x_best": min(x_best.values()),
             "median_x_best": round(median(list(x_best.values())), 3),
         }
-    if "subarray write" in x_best:
+    if x_best.get("subarray write"):
         romio = min(
             turns.median((way, "subarray"), "write_s")
             for way in ("romio321", "mpich")

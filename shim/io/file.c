@@ -193,6 +193,7 @@ void ws_file_attach(const struct ws_opening *opening) {
     f->no_read = !ws_hints_switch(opening->hints, "romio_cb_read", 1);
     f->etype = f->filetype = MPI_BYTE;
     f->etype_bytes = f->filetype_bytes = 1;
+    f->library_etype = f->library_filetype = MPI_BYTE;
     f->real_view = 1;
     /* MPI_MODE_APPEND moved it. */
     ws_real.get_position(f->handle, &f->position);

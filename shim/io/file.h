@@ -32,6 +32,10 @@ struct ws_file {
     int64_t etype_bytes;
     int64_t filetype_bytes;
     int one_tile;   /* of this rank's view: the aggregators have no second repetition of the filetype */
+    MPI_Offset library_displacement; /* of the view that `handle` has; its datatypes where they are predefined */
+    MPI_Datatype library_etype, library_filetype;
+    int views;      /* that were set, up to WS_REAL_VIEWS */
+    int shared;     /* this rank has used a shared pointer */
     int real_view;  /* whether `handle` has the view; see WS_REAL_VIEW_RUNS */
     MPI_File alone; /* of MPI_COMM_SELF, with the view, for independent access where `handle` has it not */
     int alone_view;
@@ -43,6 +47,10 @@ struct ws_file {
 
 /* The MPI library gets a view of at most this number of runs at once, in 34 us, and a larger one when it needs it. */
 #define WS_REAL_VIEW_RUNS 4096
+
+/* The first views of a file are given to the library at once, so that shared pointers may be used. A program that sets
+ * more sets one for each operation, like HDF5, and each costs ompio a lock and a barrier. */
+#define WS_REAL_VIEWS 1
 
 /* What an MPI_File_open had. */
 struct ws_opening {

@@ -187,16 +187,21 @@ INDEPENDENT(write, 1, const void *)
 
 /* Not collective: a view that the library has not got cannot be given to it now. */
 static int alone_shared(struct ws_file *f) {
+    if (f != NULL)
+        f->shared = 1;
     if (f == NULL || f->real_view)
         return MPI_SUCCESS;
-    ws_say("%s: a shared file pointer with a view of more than %d pieces: set the hint waystage_io to false", f->name,
-           WS_REAL_VIEW_RUNS);
+    ws_say("%s: a shared file pointer with a view of more than %d pieces, or after several views: set the hint "
+           "waystage_io to false",
+           f->name, WS_REAL_VIEW_RUNS);
     return ws_real.raise(f->handle, MPI_ERR_UNSUPPORTED_OPERATION);
 }
 
 static void together_shared(struct ws_file *f) {
-    if (f != NULL)
+    if (f != NULL) {
+        f->shared = 1;
         ws_file_real_view(f);
+    }
 }
 
 #define SHARED(name, pointer)                                                                                          \

@@ -37,7 +37,28 @@ struct agreed {
     int foreign; /* 0, or why: enum below */
     int deferred;
     int failed;
+    int other;  /* not the view that the library has */
+    int divided; /* not all bytes of the file */
+    int shared; /* a shared pointer was used, which a view sets to 0 */
 };
+
+static int predefined(MPI_Datatype type) {
+    int integers, addresses, types, combiner;
+    return PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) == MPI_SUCCESS &&
+           combiner == MPI_COMBINER_NAMED;
+}
+
+/* HDF5 sets the view of bytes after each transfer. */
+static int is_of_library(const struct ws_file *f, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype) {
+    return displacement == f->library_displacement && etype == f->library_etype && filetype == f->library_filetype;
+}
+
+/* The library has this view now. Derived datatypes may be freed, and their handles used again. */
+static void library_has(struct ws_file *f, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype) {
+    f->library_displacement = displacement;
+    f->library_etype = predefined(etype) ? etype : MPI_DATATYPE_NULL;
+    f->library_filetype = predefined(filetype) ? filetype : MPI_DATATYPE_NULL;
+}
 
 enum { REPRESENTATION = 1, DATATYPE, NOT_MONOTONE };
 
@@ -67,7 +88,8 @@ static int set_view_once(struct ws_file *f, MPI_Offset displacement, int64_t ety
 /* What this rank says about a view; the aggregators have it afterwards unless `foreign`. */
 static struct agreed tell(struct ws_file *f, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
                           const char *datarep) {
-    struct agreed a = {0};
+    struct agreed a = {.other = !is_of_library(f, displacement, etype, filetype), .shared = f->shared,
+                       .divided = displacement != 0 || !predefined(etype) || !predefined(filetype)};
     const struct ws_type *e, *t;
     f->one_tile = 0;
     if (strcmp(datarep, "native") != 0)
@@ -109,10 +131,10 @@ int ws_set_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MP
             remember(f, displacement, etype, filetype);
         return result;
     }
-    int mine[3], all[3];
+    int mine[6], all[6];
     struct agreed a = tell(f, displacement, etype, filetype, datarep);
     memcpy(mine, &a, sizeof mine);
-    PMPI_Allreduce(mine, all, 3, MPI_INT, MPI_MAX, f->comm);
+    PMPI_Allreduce(mine, all, 6, MPI_INT, MPI_MAX, f->comm);
     memcpy(&a, all, sizeof all);
     if (a.failed != 0) {
         f->lost = 1;
@@ -120,13 +142,19 @@ int ws_set_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MP
     }
     if (a.foreign != 0)
         ws_file_say(f, WS_SAID_VIEW, reasons[a.foreign]);
-    if (a.foreign != 0 || a.failed != 0 || !a.deferred) {
+    int many = f->views >= WS_REAL_VIEWS && a.divided && !a.shared;
+    f->views += f->views < WS_REAL_VIEWS;
+    if (a.foreign == 0 && a.failed == 0 && !a.other && !a.shared) {
+        f->foreign = 0;
+        f->real_view = 1;
+    } else if (a.foreign != 0 || a.failed != 0 || (!a.deferred && !many)) {
         int result = ws_real.set_view(handle, displacement, etype, filetype, datarep, info);
         /* The aggregators have the new view, or part of them; the library has the old one. */
         f->foreign = a.foreign != 0 || result != MPI_SUCCESS;
         f->real_view = 1;
         if (result != MPI_SUCCESS)
             return result;
+        library_has(f, displacement, etype, filetype);
     } else {
         f->foreign = 0;
         f->real_view = 0;
@@ -136,8 +164,10 @@ int ws_set_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MP
 }
 
 int ws_file_real_view(struct ws_file *f) {
-    if (!f->real_view)
+    if (!f->real_view) {
         f->real_view = ws_real.set_view(f->handle, f->displacement, f->etype, f->filetype, "native", NULL) == MPI_SUCCESS;
+        library_has(f, f->displacement, f->etype, f->filetype);
+    }
     return f->real_view;
 }
 

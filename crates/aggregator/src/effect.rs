@@ -38,6 +38,8 @@ pub struct Transfer {
     pub coverage: Coverage,
     /// Its bytes.
     pub bytes: u64,
+    /// Storage requests end at multiples of it in the file.
+    pub piece: u64,
 }
 
 /// What is to be done.
@@ -91,6 +93,15 @@ pub enum Effect {
         window: Window,
         /// Where the image begins in the pool.
         image: u64,
+    },
+    /// This node's bytes of the operation that it announces next go by the own aggregator, in any domain.
+    KeepOwn {
+        /// The file.
+        file: FileId,
+        /// The operation.
+        op: u64,
+        /// From the first to past the last of them.
+        hull: std::ops::Range<u64>,
     },
     /// This node's answer to a pull of the own aggregator: everything is in the image.
     DataOwn {

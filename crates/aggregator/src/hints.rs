@@ -28,6 +28,8 @@ pub struct Hints {
     unit: Option<u64>,
     factor: Option<u32>,
     cyclic: bool,
+    /// `romio_cb_write` and `romio_cb_read`: `enable`.
+    exchanges: [bool; 2],
     storage: Option<(u64, u32)>,
 }
 
@@ -46,6 +48,8 @@ impl Hints {
                 "striping_factor" => {
                     found.factor = number.and_then(|number| u32::try_from(number).ok())
                 }
+                "romio_cb_write" => found.exchanges[1] = value.trim() == "enable",
+                "romio_cb_read" => found.exchanges[0] = value.trim() == "enable",
                 "waystage_placement" => found.cyclic = value.trim() == "cyclic",
                 _ => {}
             }
@@ -77,6 +81,11 @@ impl Hints {
         }
     }
 
+    /// Whether data is always brought to the aggregators of file domains, also where each node has long runs.
+    pub fn exchanges(&self, write: bool) -> bool {
+        self.exchanges[usize::from(write)]
+    }
+
     /// How units are given to aggregators.
     pub fn placement(&self) -> Placement {
         if self.cyclic {
@@ -88,13 +97,14 @@ impl Hints {
 
     /// What is in force on a file of `nodes` nodes, as (key, value).
     pub fn in_force(&self, nodes: usize) -> Vec<(String, String)> {
+        let way = |write| if self.exchanges(write) { "enable" } else { "automatic" }.to_owned();
         let mut found = vec![
             ("cb_nodes", self.cb_nodes.map_or(nodes, |most| most.min(nodes)).to_string()),
             ("cb_buffer_size", self.window_bytes().to_string()),
             ("striping_unit", self.unit().to_string()),
             ("waystage_unit_from", self.unit_from().to_owned()),
-            ("romio_cb_write", "enable".to_owned()),
-            ("romio_cb_read", "enable".to_owned()),
+            ("romio_cb_write", way(true)),
+            ("romio_cb_read", way(false)),
         ];
         if let Some(factor) = self.factor.or(self.storage.map(|(_, targets)| targets)) {
             found.push(("striping_factor", factor.to_string()));

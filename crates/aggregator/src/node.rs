@@ -55,6 +55,7 @@ impl Node {
                     Effect::PullOwn { file, op, pull, window, image } => {
                         self.gatherer.pull_own(file, op, pull, window, image, &mut next);
                     }
+                    Effect::KeepOwn { file, op, hull } => self.aggregator.keep(file, op, hull),
                     Effect::DataOwn { pull, coverage, next: reach } => {
                         self.aggregator.data(OWN, pull, coverage, reach, &mut next);
                     }

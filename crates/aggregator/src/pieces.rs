@@ -13,9 +13,6 @@ use waystage_collective_wire::Status;
 use crate::coverage::Coverage;
 use crate::effect::{Outcome, Transfer};
 
-/// Bytes of a piece, at most.
-pub(crate) const PIECE: u64 = 4 << 20;
-
 /// Runs of a piece, at most.
 const PIECE_RUNS: usize = 512;
 
@@ -54,7 +51,8 @@ impl Progress {
     /// The next piece, and whether there are more.
     pub(crate) fn take(&mut self, transfer: &Transfer) -> (Piece, bool) {
         let (mut piece, mut sum) = (Vec::new(), 0);
-        while self.outcome.status == Status::Ok && sum < PIECE && piece.len() < PIECE_RUNS {
+        while self.outcome.status == Status::Ok && sum < transfer.piece && piece.len() < PIECE_RUNS
+        {
             let Some((from, to)) = self.coverage.next(self.at) else {
                 break;
             };
@@ -62,7 +60,12 @@ impl Progress {
             let Some((offset, bytes)) = transfer.window.ranges(from, to).next() else {
                 break;
             };
-            let bytes = bytes.min(PIECE - sum);
+            // No piece goes on over a boundary of stripes, or pieces would meet at one target after the other.
+            let left = transfer.piece - offset % transfer.piece;
+            if sum > 0 && left == transfer.piece {
+                break;
+            }
+            let bytes = bytes.min(left);
             piece.push((from, offset, bytes));
             sum += bytes;
             self.at = from + bytes;

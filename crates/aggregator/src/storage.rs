@@ -31,11 +31,11 @@ use crate::fair::Fair;
 use crate::gatherer::{CREATE, EXCL};
 use crate::memory::Pool;
 use crate::opening::{failed, open, stripe};
-use crate::pieces::{OpenFile, Progress, Running, PIECE};
+use crate::pieces::{OpenFile, Progress, Running};
 use crate::status::Served;
 
 /// Pieces in flight.
-const THREADS: usize = 4;
+const THREADS: usize = 8;
 
 /// Threads at most, with those that hang in the storage.
 const MOST_THREADS: usize = 64;
@@ -233,6 +233,7 @@ impl Storage {
     /// Move the data of a window.
     pub fn transfer(&self, mut transfer: Transfer) {
         let (app, bytes) = (Arc::clone(&transfer.app), transfer.bytes);
+        let piece = transfer.piece;
         let coverage = std::mem::take(&mut transfer.coverage);
         let progress =
             Progress { coverage, at: 0, active: 0, queued: true, outcome: Outcome::ok() };
@@ -247,7 +248,7 @@ impl Storage {
             cancelled: AtomicBool::new(false),
         });
         state.transfers.insert(of.transfer.job, Arc::clone(&of));
-        state.work.push(&app, bytes.min(PIECE), Work::Transfer(of));
+        state.work.push(&app, bytes.min(piece), Work::Transfer(of));
         drop(state);
         self.shared.more.notify_one();
     }
@@ -417,7 +418,7 @@ impl Shared {
         };
         let app = &of.transfer.app;
         if more {
-            self.state.lock().work.push(app, PIECE, Work::Transfer(Arc::clone(&of)));
+            self.state.lock().work.push(app, of.transfer.piece, Work::Transfer(Arc::clone(&of)));
             self.more.notify_one();
         }
         let began = now_ns();

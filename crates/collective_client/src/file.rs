@@ -47,6 +47,8 @@ struct State {
     /// Number of the view, and its encoding where the exchange is view-based.
     view_number: u32,
     view_sent: Option<Vec<u8>>,
+    /// Whether the process has it: it is sent with the first operation.
+    view_known: bool,
     map: Option<Vec<u8>>,
     epoch: u64,
     operation: u64,
@@ -76,6 +78,7 @@ impl File {
             settled: 0,
             hints: how.hints,
             view_sent: None,
+            view_known: false,
             view,
             view_number: 0,
             map: None,
@@ -117,7 +120,7 @@ impl File {
     /// The bytes that this rank sees.
     ///
     /// # Errors
-    /// [`Code::Argument`] where the filetype does not fit MPI's rules; [`Code::Lost`].
+    /// [`Code::Argument`] where the filetype does not fit MPI's rules.
     pub fn set_view(
         &self,
         displacement: i64,
@@ -140,19 +143,8 @@ impl File {
         state.view_number += 1;
         state.view = view;
         state.view_sent = encoded;
-        if state.generation == 0 {
-            return Ok(());
-        }
-        let mut session = match self.attached(&mut state) {
-            Ok(session) => session,
-            // The next control point connects, or fails at all ranks.
-            Err(error) if error.code == Code::Again => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        match state.send_view(&mut session) {
-            Err(error) if error.code == Code::Again => Ok(()),
-            result => result,
-        }
+        state.view_known = false;
+        Ok(())
     }
 
     /// Rank 0's question before an operation: the server map, to be broadcast.
@@ -248,8 +240,9 @@ impl File {
                         *renewed = session.generation() != settled;
                     }
                     let lease = || self.node.deadline();
-                    let served = session
-                        .send(&announcement)
+                    let served = state
+                        .send_view(&mut session)
+                        .and_then(|()| session.send(&announcement))
                         .and_then(|()| serve(&mut session, (file, op), &transfer, &lease));
                     if session.pool().is_some() {
                         break served;
@@ -383,7 +376,7 @@ impl File {
         let deadline = Some(self.node.deadline());
         self.await_attached(&mut session, state, deadline)?;
         state.generation = session.generation();
-        state.send_view(&mut session)?;
+        state.view_known = false;
         if let Some(map) = &state.map {
             session.send(&ToNode::Adopt { file: state.id, map: map.clone() })?;
         }
@@ -412,15 +405,13 @@ impl File {
 
 impl State {
     /// Numbers of views count up, so that an announcement names one view only.
-    fn send_view(&self, session: &mut Session) -> Result<()> {
-        match &self.view_sent {
-            Some(encoded) => session.send(&ToNode::SetView {
-                file: self.id,
-                view: self.view_number,
-                encoded: encoded.clone(),
-            }),
-            None => Ok(()),
+    fn send_view(&mut self, session: &mut Session) -> Result<()> {
+        if let Some(encoded) = self.view_sent.clone().filter(|_| !self.view_known) {
+            let (file, view) = (self.id, self.view_number);
+            session.send(&ToNode::SetView { file, view, encoded })?;
         }
+        self.view_known = true;
+        Ok(())
     }
 
     fn check_access(&self, write: bool) -> Result<()> {

@@ -21,7 +21,7 @@ mod losses;
 mod state;
 mod windows;
 
-use choice::{next_window, prefetch};
+use choice::{next_kept, next_window, prefetch};
 use state::{File, Op, OpWindow, Part, Phase};
 
 /// Windows of an operation that have an image at a time.
@@ -101,6 +101,7 @@ impl Aggregator {
                         ended: None,
                         bereft: BTreeMap::new(),
                         hung: HashSet::new(),
+                        kept: None,
                         fenced: 0,
                         last_read: None,
                     }
@@ -279,6 +280,8 @@ impl Aggregator {
             write,
             parts: BTreeMap::new(),
             domains: None,
+            kept: None,
+            kept_at: 0,
             at: 0,
             windows: Vec::new(),
             outcome: Outcome::ok(),
@@ -288,6 +291,12 @@ impl Aggregator {
         if running.map != map || running.index != index as usize || running.write != write {
             // Nodes that differ would corrupt the file: no node goes on.
             running.outcome.combine(ended("nodes disagree about it"));
+        }
+        if link == OWN {
+            if let Some((_, part)) = file.kept.take_if(|(number, _)| *number == op) {
+                running.kept_at = part.hull.start;
+                running.kept = Some(part);
+            }
         }
         let views = views.clone();
         running.parts.insert(link, Part { hull: hull_lo..hull_hi, views, reach: hull_lo });
@@ -327,10 +336,10 @@ impl Aggregator {
             }
         }
         let complete = op.parts.len() >= file.nodes as usize;
-        if !failed && (!complete || file.open.is_none()) {
+        if !failed && (file.open.is_none() || (!complete && op.kept.is_none())) {
             return;
         }
-        if !failed && op.domains.is_none() {
+        if !failed && complete && op.domains.is_none() {
             if let Some(hull) = union_of(op.parts.values().map(|part| &part.hull)) {
                 op.at = hull.start;
                 op.domains = op.map.domains(&hull);
@@ -338,7 +347,9 @@ impl Aggregator {
         }
         let mut starved = false;
         while !failed && op.windows.len() < BUFFERS {
-            let Some((window, links)) = next_window(op, file.window_bytes) else {
+            let found = next_kept(op, file.window_bytes);
+            let kept = found.is_some();
+            let Some((window, links)) = found.or_else(|| next_window(op, file.window_bytes)) else {
                 break;
             };
             let Some(image) = self.images.take(window.bytes()) else {
@@ -348,7 +359,11 @@ impl Aggregator {
             self.next_number += 1;
             let pull = self.next_number;
             self.pulls.insert(pull, id);
-            op.at = window.hi;
+            if kept {
+                op.kept_at = window.hi;
+            } else {
+                op.at = window.hi;
+            }
             let coverage = Coverage::new(window.bytes());
             for link in &links {
                 out.push(if *link == OWN {
@@ -362,6 +377,7 @@ impl Aggregator {
             op.windows.push(OpWindow {
                 pull,
                 window,
+                kept,
                 image,
                 waiting,
                 receiving,

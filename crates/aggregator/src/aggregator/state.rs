@@ -31,6 +31,8 @@ pub(super) struct File {
     pub(super) bereft: BTreeMap<u32, String>,
     /// Storage requests that hang: nothing newer may be written before they end.
     pub(super) hung: HashSet<u64>,
+    /// What the own node keeps to this aggregator, of the operation of this number.
+    pub(super) kept: Option<(u64, Part)>,
     /// Operations of these epochs are refused.
     pub(super) fenced: u64,
     /// The last read's hull and direction, for what is read ahead.
@@ -52,6 +54,9 @@ pub(super) struct Op {
     pub(super) write: bool,
     pub(super) parts: BTreeMap<LinkId, Part>,
     pub(super) domains: Option<Domains>,
+    /// The bytes that the own node keeps to this aggregator; those before `kept_at` have been pulled.
+    pub(super) kept: Option<Part>,
+    pub(super) kept_at: u64,
     /// Windows before this offset have been pulled.
     pub(super) at: u64,
     pub(super) windows: Vec<OpWindow>,
@@ -64,6 +69,8 @@ pub(super) struct Op {
 pub(super) struct OpWindow {
     pub(super) pull: u64,
     pub(super) window: Window,
+    /// Whether it is of `Op::kept`.
+    pub(super) kept: bool,
     pub(super) image: u64,
     /// Nodes whose answer is missing.
     pub(super) waiting: HashSet<LinkId>,

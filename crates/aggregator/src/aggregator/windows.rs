@@ -3,18 +3,28 @@
 //! Arrives: answers of nodes, outcomes of storage requests. Leaves: storage requests, data for nodes. Must not know:
 //! how windows are chosen.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use waystage_collective_wire::peer::Peer;
 use waystage_collective_wire::{FileId, Status};
 
-use super::state::Phase;
+use super::choice::piece_of;
+use super::state::{Part, Phase};
 use super::{Aggregator, Job, READ_GAP};
 use crate::coverage::Coverage;
 use crate::effect::{Effect, LinkId, Outcome, Transfer, OWN};
 use crate::view_coverage::add_view;
 
 impl Aggregator {
+    /// The own node announces this operation next, and its bytes are not of any domain.
+    pub fn keep(&mut self, file: FileId, op: u64, hull: Range<u64>) {
+        if let Some(file) = self.files.get_mut(&file) {
+            let reach = hull.start;
+            file.kept = Some((op, Part { hull, views: None, reach }));
+        }
+    }
+
     /// Where the raw bytes behind `Data` go: the image and the runs, in order. An error ends the connection.
     pub fn data_target(
         &mut self,
@@ -74,7 +84,8 @@ impl Aggregator {
         if !window.waiting.remove(&link) {
             return;
         }
-        if let Some(part) = op.parts.get_mut(&link) {
+        let part = if window.kept { op.kept.as_mut() } else { op.parts.get_mut(&link) };
+        if let Some(part) = part {
             part.reach = part.reach.max(next.max(window.window.hi));
         }
         window.coverage.add_all(&coverage);
@@ -114,6 +125,7 @@ impl Aggregator {
         }
         window.phase = Phase::Storage;
         let (window, image, bytes) = (window.window, window.image, coverage.total());
+        let piece = piece_of(op.map.unit, bytes);
         self.jobs.insert(job, Job { file: id, pull, image, cancelled: false });
         out.push(Effect::Transfer(Transfer {
             job,
@@ -124,6 +136,7 @@ impl Aggregator {
             image,
             coverage,
             bytes,
+            piece,
         }));
     }
 

@@ -70,6 +70,7 @@ impl EventLoop {
                 Effect::Notice(notice) => self.shared.notice(notice),
                 // The state machines carry these out between themselves.
                 Effect::PullOwn { .. }
+                | Effect::KeepOwn { .. }
                 | Effect::DataOwn { .. }
                 | Effect::ReadOwn { .. }
                 | Effect::ReadTaken { .. } => {}

@@ -95,7 +95,7 @@ impl Gatherer {
         if file.path != path || file.local_ranks != local_ranks as usize || file.node != node {
             return Err("an open that differs from other ranks'");
         }
-        file.members.insert(rank, Member { rank: number, views: HashMap::new() });
+        file.members.insert(rank, Member { rank: number, view: None });
         file.opening.insert(rank);
         file.departed.remove(&number);
         out.push(Effect::Create {
@@ -142,20 +142,21 @@ impl Gatherer {
         let file = self.member_file(rank, id)?;
         let number = match file.views.iter().position(|(_, known)| *known == encoded) {
             Some(known) => known,
-            None if file.views.len() >= MOST_VIEWS => {
-                return Err("more views than a file may have")
-            }
             None => {
+                if file.views.len() >= MOST_VIEWS {
+                    file.forget_views();
+                }
+                if file.views.len() >= MOST_VIEWS {
+                    return Err("more views than a file may have");
+                }
                 let found = View::decode(&encoded).map_err(|_| "a view that cannot be read")?;
                 file.views.push((Arc::new(found), encoded));
                 file.views.len() - 1
             }
         };
         let member = file.members.get_mut(&rank).ok_or("a file that it did not attach")?;
-        if member.views.len() >= MOST_VIEWS {
-            return Err("more views than a rank may have");
-        }
-        member.views.insert(view, u32::try_from(number).unwrap_or(u32::MAX));
+        // A rank uses only its last one.
+        member.view = Some((view, u32::try_from(number).unwrap_or(u32::MAX)));
         Ok(())
     }
 

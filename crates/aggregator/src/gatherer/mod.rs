@@ -24,6 +24,7 @@ use crate::room::Room;
 mod files;
 mod operations;
 mod pulls;
+mod views;
 
 /// `WS_IO_CREATE`, `WS_IO_EXCL` and `WS_IO_DELETE_ON_CLOSE` of `enum ws_io_flags`.
 pub const CREATE: u32 = 8;
@@ -44,8 +45,8 @@ type PullKey = (Arc<str>, u64);
 
 struct Member {
     rank: u32,
-    /// The rank's number of a view -> the node's.
-    views: HashMap<u32, u32>,
+    /// The rank's number of its view, and the node's.
+    view: Option<(u32, u32)>,
 }
 
 struct Announced {

@@ -6,13 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use waystage_collective::View;
 use waystage_collective_wire::local::ToNode;
 use waystage_collective_wire::peer::{Peer, RankRange};
-use waystage_collective_wire::{FileId, Status};
+use waystage_collective_wire::{FileId, Status, Window};
 
 use super::{done, Announced, Gatherer, Op, Phase, Pull, PullKey};
+use crate::coverage::Coverage;
 use crate::effect::{Effect, Notice, Outcome, RankId};
 use crate::room::union_of;
+use crate::view_coverage::add_view;
 
 impl Gatherer {
     pub(super) fn announce(
@@ -40,10 +43,10 @@ impl Gatherer {
         if hull_lo > hull_hi || hull_hi > i64::MAX as u64 {
             return Err("an operation beyond any file");
         }
-        let views = &file.members.get(&rank).ok_or("a file that it did not attach")?.views;
-        let view = view
-            .map(|view| views.get(&view).copied().ok_or("a view that it did not set"))
-            .transpose()?;
+        let known = file.members.get(&rank).ok_or("a file that it did not attach")?.view;
+        let number_of = |view| known.filter(|(of, _)| *of == view).map(|(_, number)| number);
+        let view =
+            view.map(|view| number_of(view).ok_or("a view that it did not set")).transpose()?;
         let data_end = data_offset.checked_add(bytes).ok_or("more data than any file has")?;
         if let Some((_, outcome)) = file.ended.as_ref().filter(|(last, _)| *last == number) {
             out.push(Effect::ToRank(rank, done(id, number, outcome, u64::MAX)));
@@ -127,6 +130,19 @@ impl Gatherer {
                 of.view.map(|view| RankRange { view, data_offset, bytes })
             })
             .collect();
+        let kept = map.aggregators.len() > 1
+            && map.aggregators.iter().any(|name| **name == *self.own)
+            && !file.hints.exchanges(op.write)
+            && runs_are_long(&file.views, op, map.unit);
+        if kept {
+            file.attached.entry(Arc::clone(&self.own)).or_insert_with(|| {
+                out.push(Effect::ToAggregator(Arc::clone(&self.own), attach.clone()));
+                0
+            });
+            out.push(Effect::KeepOwn { file: id, op: op.number, hull: hull.clone() });
+        }
+        // The aggregators wait for the announcement of all nodes, also of one without bytes for them.
+        let (hull, by_views) = if kept { (0..0, Some(Vec::new())) } else { (hull, by_views) };
         let aggregators: Vec<Arc<str>> =
             map.aggregators.iter().map(|text| Arc::from(text.as_str())).collect();
         op.left = aggregators.iter().cloned().collect();
@@ -135,7 +151,7 @@ impl Gatherer {
                 out.push(Effect::ToAggregator(Arc::clone(&address), attach.clone()));
                 0
             });
-            if by_views.is_some() {
+            if by_views.is_some() && !kept {
                 for (view, (_, encoded)) in file.views.iter().enumerate().skip(*known) {
                     let (view, encoded) =
                         (u32::try_from(view).unwrap_or(u32::MAX), encoded.clone());
@@ -331,4 +347,44 @@ impl Gatherer {
         self.answer_fenced(u32::MAX, out);
         self.answer(now_ns, out);
     }
+}
+
+/// Share of a unit that a run must have to be long, and bounds of that.
+const LONG_RUN: u64 = 4;
+const LONG_RUNS: (u64, u64) = (64 << 10, 1 << 20);
+
+/// Extents of a sample that are looked at.
+const SAMPLE_EXTENTS: u64 = 4096;
+
+/// Whether what the ranks of this node have is in runs that are worth a storage request each, next to each other's. A
+/// sample from the middle of the operation tells: whether data is exchanged changes its way, and never what is written.
+fn runs_are_long(views: &[(Arc<View>, Vec<u8>)], op: &Op, unit: u64) -> bool {
+    let long = (unit / LONG_RUN).clamp(LONG_RUNS.0, LONG_RUNS.1);
+    let mut parts = Vec::new();
+    for of in op.ranks.values().filter(|of| of.hull.start < of.hull.end) {
+        match of.view.and_then(|view| views.get(view as usize)) {
+            Some((view, _)) => parts.push((view, of)),
+            None => return false,
+        }
+    }
+    let shortest = parts.iter().map(|(view, _)| view.mean_extent()).min();
+    let (Some(hull), Some(shortest)) = (union_of(parts.iter().map(|(_, of)| &of.hull)), shortest)
+    else {
+        return false;
+    };
+    // As many bytes as have long runs, and not more extents than a sample may cost.
+    let bytes = (hull.end - hull.start).min(16 * long);
+    if shortest == 0 || bytes / shortest > SAMPLE_EXTENTS {
+        return false;
+    }
+    let begin = hull.start + (hull.end - hull.start - bytes) / 2;
+    let Some(window) = Window::range(begin, begin + bytes) else {
+        return false;
+    };
+    let mut found = Coverage::new(window.bytes());
+    for (view, of) in parts {
+        add_view(&mut found, view, &of.data, &window);
+    }
+    let runs = found.runs().len() as u64;
+    runs > 0 && found.total() / runs >= long
 }
