@@ -30,6 +30,11 @@ def bench_module(name: str) -> ModuleType:
     return load_module(BENCH / f"{name}.py")
 
 
+IMPORTED_LATER = "fractions, json, resource, shlex, waystage.cli.errors, waystage.flows, waystage.wan.ssh"
+"""Modules that a command imports when it needs them: to be imported before a test's process drops the rights that reading
+them takes."""
+
+
 @dataclass(frozen=True)
 class Ran:
     """A finished run of the command line."""

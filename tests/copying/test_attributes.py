@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from copying_trees import add_socket
-from harness import Waystage
+from harness import IMPORTED_LATER, Waystage
 
 MAKERS = {
     "ext4": ("32M", ["mkfs.ext4", "-q", "-F", "-I", "256"]),
@@ -280,7 +280,7 @@ def test_a_user_keeps_what_a_user_may_and_the_rest_is_counted(places: Places) ->
     os.setxattr(source / "capability", "security.capability", CAPABILITY)
     # Root may have a Python that others cannot reach: rights are given up after the start.
     code = (
-        "import os, sys, waystage._native, waystage.catalog.store, waystage.cli.copy\n"
+        f"import os, sys, waystage._native, waystage.catalog.store, waystage.cli.copy, {IMPORTED_LATER}\n"
         "from waystage.cli.main import main\n"
         "os.setgroups([])\nos.setgid(65534)\nos.setuid(65534)\n"
         "main(sys.argv[1:])\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from copying_trees import add_socket, leftovers, snapshot
-from harness import Waystage, wait_until
+from harness import IMPORTED_LATER, Waystage, wait_until
 
 
 def test_everything_arrives_as_it_was(tree: Path, tmp_path: Path, waystage: Waystage) -> None:
@@ -259,7 +259,7 @@ def test_what_a_user_may_not_read_is_said_and_the_rest_copied(open_folder: Path)
     (tree / "program").chmod(0o4755)
     # As root, the tests may use a Python that others cannot reach: rights are dropped after the start.
     code = (
-        "import os, sys, waystage._native, waystage.catalog.store, waystage.cli.copy\n"
+        f"import os, sys, waystage._native, waystage.catalog.store, waystage.cli.copy, {IMPORTED_LATER}\n"
         "from waystage.cli.main import main\n"
         "if os.geteuid() == 0:\n    os.setgroups([])\n    os.setgid(65534)\n    os.setuid(65534)\n"
         "main(sys.argv[1:])\n"

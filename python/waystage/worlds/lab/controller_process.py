@@ -73,13 +73,11 @@ def _wait_ready(lab: Lab, process: subprocess.Popen[Any], log: Path) -> None:
 
 
 def last_words(log: Path) -> str:
-    """The end of the last line of a controller's log, for an error."""
+    """The beginning of the last line of a controller's log, which says what is wrong, for an error."""
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         lines = []
     return (
-        lines[-1].strip().removeprefix("waystage: error: ")[-300:]
-        if lines
-        else f"it said nothing (see {log})"
+        lines[-1].strip().removeprefix("waystage: error: ")[:300] if lines else f"it said nothing (see {log})"
     )
