@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import shlex
@@ -296,6 +297,8 @@ def test_each_example_of_the_help_parses(name: str, line: str) -> None:
         below = command.get_command(context, rest[0])
         assert below is not None
         command, context, rest = below, click.Context(below, info_name=rest[0]), rest[1:]
+    command = copy.copy(command)  # other tests of this process use the same object
+    command.params = [copy.copy(parameter) for parameter in command.params]
     for parameter in command.params:
         if isinstance(parameter.type, click.Path):
             parameter.type = click.STRING  # the files of an example need not exist
