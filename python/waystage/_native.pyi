@@ -730,7 +730,7 @@ class TagService:
         """Programs connected now."""
 
     def close(self) -> None:
-        """No packet gets a tag any more."""
+        """End the service: no packet gets a tag after it."""
 
 def shim_sources(library: str) -> list[tuple[str, str]]:
     """Names and texts of the C sources of a library: "posix", "io", "paths" or "tags". KeyError for any other."""

@@ -45,7 +45,7 @@ impl TagService {
         self.0.lock().as_ref().map_or(0, Service::connections)
     }
 
-    /// No packet gets a tag any more.
+    /// End the service: no packet gets a tag after it.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.0.lock().take()));
     }

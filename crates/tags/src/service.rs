@@ -70,7 +70,7 @@ pub struct Setup {
     pub numbers: (u64, u64),
 }
 
-/// A running service; it ends, and no packet gets a tag any more, when this is dropped.
+/// A running service; dropping it ends it, and no packet gets a tag after that.
 #[derive(Debug)]
 pub struct Service {
     ends: Arc<AtomicBool>,

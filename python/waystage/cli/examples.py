@@ -14,7 +14,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "waystage copy /data/run42 /scratch/run42 --verify",
         "waystage copy /scratch/run7 ada@far.example.org:/archive/run7",
         "waystage copy /scratch/run7 /archive/run7 --bandwidth-limit 200M",
-        "waystage copy run42.catalog /scratch/run42 --dry-run",
+        "waystage copy /data/run42 /scratch/run42 --dry-run",
     ),
     "verify": ("waystage verify /data/run42 /scratch/run42",),
     "compare": (

@@ -5,7 +5,7 @@ Leaves: the path index of each steered pair, and the rules that give it to the p
 Must not know: why a pair is steered, what choices depend on.
 
 A steered pair takes the path index of another pair. Groups, failover and trees stay as they are, and a pair's packets
-cannot loop. The number of pairs at an edge switch is bounded, whatever a plan asks for.
+cannot loop. The number of pairs at an edge switch is bounded for every plan.
 """
 
 from __future__ import annotations

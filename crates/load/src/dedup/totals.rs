@@ -63,7 +63,7 @@ pub(super) struct Totals {
     index: Index,
     pub(super) types: Types,
     sums: Mutex<Sums>,
-    /// Of slices that are done with, whose fingerprints are not held any more.
+    /// Of complete slices, whose fingerprints are no longer held.
     done: Done,
 }
 
