@@ -14,11 +14,11 @@ LAB ?= lab
 TOPOLOGY ?= paper
 BENCH ?= rules switching probes backplane mixes foresee collision pfsim-oracle mapping sim-speed sim-scale simgrid \
   ost-contention profiler sim-accuracy walk catalog catalog-scale agent straggler shared-storage loader-count first-batch nurion restripe \
-  copy copy-striped copy-crash dedup wan-path wan-loopback wan-loss \
+  copy copy-striped copy-crash dedup wan-path wan-loopback wan-loss wan-patterns \
   wan-start wan-fairness wan-files wan-crash staging-crash wan-reorder probe proxy flow-cost staging-slurm many-nodes coupling \
-  io-crash cli-start allreduce tags
+  io-crash loader-small python-loader cli-start allreduce tags
 
-.PHONY: help demo test lint build lab-up lab-down lab-test bench bench-quick fuzz audit docs dist lock clean packages test-packages
+.PHONY: help demo test test-all lint build lab-up lab-down lab-test bench bench-quick fuzz audit docs dist lock clean packages test-packages
 
 help: ## List the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,10 @@ demo: build ## Run the main job in an emulated cluster and compare policies (roo
 	@$(BIN)/waystage run experiments/demo.yaml --on lab
 
 test: build test-packages ## Format, lint, types, unit and lab tests.
+	@scripts/test
+
+test-all: build test-packages ## The same with PyTorch, which it installs into .venv: some 3 GB, see scripts/torch.
+	@scripts/torch
 	@scripts/test
 
 lint: build ## Format, lint and types only.
@@ -56,10 +60,12 @@ fuzz: build ## Feed the parsers of foreign bytes with far more random input than
 audit: ## Compare the locked packages with known advisories; needs the network or an advisory database, so no part of `make test`.
 	@scripts/audit
 
-docs: build ## Write the generated pages of docs/reference.
+docs: build ## Write the generated pages of docs/reference, and the man pages.
 	@$(BIN)/python scripts/write_cli_reference.py
+	@$(BIN)/python scripts/write_python_reference.py
+	@$(BIN)/python scripts/write_man_pages.py .build/man/man1
 
-dist: build ## Build the wheel and check that it holds what an installed Waystage needs.
+dist: build ## Pack the sources, build the wheel from them, and check both: the last lines give its platform tag.
 	@scripts/dist
 
 lock: ## Resolve the dependencies anew and write requirements.lock.
@@ -67,7 +73,7 @@ lock: ## Resolve the dependencies anew and write requirements.lock.
 
 clean: ## Remove everything that was built; results stay.
 	@rm -rf .venv .build target python/waystage/_native*.so python/waystage/data/lib \
-	  python/waystage/data/third-party-notices.txt
+	  python/waystage/data/third-party-notices.txt waystage._native.data dist
 
 packages:
 	@scripts/packages

@@ -20,7 +20,8 @@ from _wan_paths import RIGHT, Ended, TooSlow, run_left, serving
 from waystage.bench import BenchError, Figures, installed, run_program
 from waystage.worlds.lab import wan
 
-IPERF_PORT, RSYNC_PORT, HTTP_PORT, QUIC_PORT = 5201, 8730, 8731, 8732
+IPERF_PORT, RSYNC_PORT, HTTP_PORT, QUIC_PORT, UDT_PORT = 5201, 8730, 8731, 8732, 8733
+UDT_CONNECTS_S = 1.0
 UDP_TRIES = 8
 UDP_UNHEARD = "unable to read from stream socket"
 """iperf3 begins a UDP test with one datagram each way and repeats neither: where 5 % are lost each way, one test in ten
@@ -62,10 +63,14 @@ def iperf3(
     omit_s: float = 0,
     to: str = RIGHT,
     port: int = IPERF_PORT,
+    limit_s: float | None = None,
 ) -> Carried:
-    """One TCP flow from left to right: what the receiver got. Concurrent flows need different ports."""
+    """One TCP flow from left to right: what the receiver got. Concurrent flows need different ports.
+
+    Raises TooSlow where it has not ended after `limit_s`, which is twice its time and a minute where not given.
+    """
     words = ["iperf3", "-c", to, "-J", "-t", f"{seconds:g}", "-O", str(round(omit_s)), "-C", congestion]
-    ran, end = _iperf3(name, words, seconds + omit_s, port)
+    ran, end = _iperf3(name, words, limit_s or (seconds + omit_s) * 2 + 60, port)
     received = end["sum_received"]
     details = {"congestion": congestion, "retransmits": end["sum_sent"].get("retransmits")}
     return Carried(int(received["bytes"]), float(received["seconds"]), ran, details)
@@ -86,7 +91,7 @@ def iperf3_udp(name: str, seconds: float, rate_bps: float, payload: int = 1472) 
         "-t",
         f"{seconds:g}",
     ]
-    ran, end = _iperf3(name, words, seconds, tries=UDP_TRIES)
+    ran, end = _iperf3(name, words, seconds * 2 + 60, tries=UDP_TRIES)
     total = end["sum"]
     got = total["packets"] - total["lost_packets"]
     details = {"packets": total["packets"], "lost": total["lost_packets"]}
@@ -94,13 +99,13 @@ def iperf3_udp(name: str, seconds: float, rate_bps: float, payload: int = 1472) 
 
 
 def _iperf3(
-    name: str, words: list[str], seconds: float, port: int = IPERF_PORT, *, tries: int = 1
+    name: str, words: list[str], limit_s: float, port: int = IPERF_PORT, *, tries: int = 1
 ) -> tuple[Ended, dict[str, Any]]:
     installed("iperf3")
     error = ""
     for _ in range(tries):
         with serving(name, "right", ["iperf3", "-s", "-1", "-p", str(port)], port):
-            ran = run_left(name, [*words, "-p", str(port)], seconds * 2 + 60)
+            ran = run_left(name, [*words, "-p", str(port)], limit_s)
         found = json.loads(ran.out or "{}")
         if "error" not in found and "end" in found:
             return ran, found["end"]
@@ -136,6 +141,42 @@ def quic(name: str, seconds: float, *, omit_s: float = 0) -> Carried:
     _check("quic-peer", ran)
     received = json.loads(ran.out)
     return Carried(int(received["bytes"]), float(received["seconds"]), ran, {"congestion": "cubic"})
+
+
+@functools.cache
+def udt_program() -> Path | None:
+    """`bench/udt_peer`, compiled when first asked for; None where Debian's libudt-dev is not installed."""
+    if not Path("/usr/include/udt/udt.h").is_file():
+        return None
+    folder = Path(__file__).parents[1] / ".build"
+    folder.mkdir(exist_ok=True)
+    program = folder / "udt-peer"
+    source = Path(__file__).parent / "udt_peer" / "stream.cpp"
+    run_program([installed("g++"), "-std=c++17", "-O2", "-o", program, source, "-ludt", "-lpthread"])
+    return program
+
+
+def udt(name: str, seconds: float, *, omit_s: float = 0, limit_s: float) -> Carried:
+    """One UDT stream from left to right: what the receiver got from `omit_s` after its first bytes on.
+
+    Raises TooSlow where the receiver has no result after `limit_s`.
+    """
+    program = udt_program()
+    if program is None:
+        raise BenchError("UDT is not installed: apt-get install libudt-dev g++")
+    with tempfile.TemporaryDirectory(prefix="waystage-udt-") as folder:
+        ready, result = Path(folder, "ready"), Path(folder, "result")
+        to = [RIGHT, str(UDT_PORT)]
+        receive = [str(program), "receive", *to, str(ready), str(result), f"{omit_s:g}", f"{seconds:g}"]
+        with serving(name, "right", receive, ready):
+            # It goes on until the receiver has its seconds: connecting may take long where packets are lost.
+            ran = run_left(
+                name, [str(program), "send", *to, f"{omit_s + seconds + UDT_CONNECTS_S:g}"], limit_s
+            )
+            _check("udt-peer", ran)
+            if not result.exists() or not (words := result.read_text(encoding="ascii").split()):
+                raise TooSlow(f"udt-peer: no result within {limit_s:g} s")
+    return Carried(int(words[0]), float(words[1]), ran)
 
 
 def rsync(name: str, tree: Path, copy: Path) -> Carried:

@@ -37,6 +37,7 @@ AGENTS, AGENT_PROCESSES = 1000, 4
 EVENTS_PER_AGENT = 10
 SECONDS = 12.0
 """How long the agents publish; the controller is killed twice meanwhile."""
+TAKES_S = 240, 30
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

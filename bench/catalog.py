@@ -30,6 +30,7 @@ STRIPES = 4
 START_NS = 1_700_000_000_000_000_000
 TURNS = 7
 SEED = 4
+TAKES_S = 60, 15
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

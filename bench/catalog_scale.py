@@ -30,6 +30,7 @@ SIZES = (1_000_000, 10_000_000, 100_000_000)
 SIZES_QUICK = (200_000, 1_000_000)
 MOST_COMPARED = 10_000_000
 BATCH_ROWS = 65_536
+TAKES_S = 240, 40
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

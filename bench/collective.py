@@ -40,6 +40,7 @@ LIMIT_S = 120.0
 RAW, KERNELS = ("contiguous", "strided", "subarray", "pieces"), ("vpic", "vorpal")
 MPI_IO = ("waystage", "ompio", "romio321", "mpich")
 BY_HAND = ("alltoallv", "independent")
+TAKES_S = 900, 120
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from waystage.bench import BenchError, BenchOptions
+from waystage.bench import BenchError, BenchOptions, Stopped
 from waystage.experiment.loading import load
 from waystage.experiment.results import RunResult
+from waystage.experiment.results import load as load_result
 from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.summary import PAPER_IMPROVED_SHARE, PAPER_REDUCTION_PCT, summarise
 from waystage.worlds.lab.runner import LabWorld
@@ -23,6 +24,7 @@ from waystage.worlds.lab.runner import LabWorld
 EXPERIMENT = Path(__file__).parents[1] / "experiments" / "staging-collision.yaml"
 SETS = 20
 QUICK_SETS = 2
+TAKES_S = 700, 80
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -31,15 +33,22 @@ def run(options: BenchOptions) -> dict[str, Any]:
     experiment = msgspec.structs.replace(
         experiment, sets=sets, policies=(PolicyChoice(name="ecmp"), PolicyChoice(name="link-separation"))
     )
-    return figures(measure(experiment, options))
+    result = measure(experiment, options)
+    if options.limit.stopped == "Ctrl-C" and not summarise(result).comparisons:
+        raise Stopped("ended by Ctrl-C before a set was complete under both policies")
+    return figures(result)
 
 
 def measure(experiment: Experiment, options: BenchOptions) -> RunResult:
-    """Run on the lab; the run's files stay where the caller named a folder."""
-    if options.out is not None:
-        return LabWorld().run(experiment, options.out / experiment.name, options.progress)
-    with tempfile.TemporaryDirectory(prefix="waystage-bench-") as folder:
-        return LabWorld().run(experiment, Path(folder) / experiment.name, options.progress)
+    """Run on the lab, sets while the time limit allows; the run's files stay where the caller named a folder."""
+    with tempfile.TemporaryDirectory(prefix="waystage-bench-") as scratch:
+        folder = (options.out or Path(scratch)) / experiment.name
+        try:
+            return LabWorld(options.limit.steps).run(experiment, folder, options.progress)
+        except KeyboardInterrupt:
+            # The run saves what it has however it ends.
+            options.limit.stopped = "Ctrl-C"
+            return load_result(folder)
 
 
 def figures(result: RunResult) -> dict[str, Any]:

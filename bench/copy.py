@@ -1,4 +1,4 @@
-"""How fast `waystage copy` copies small and large files, against cp, rsync and rclone.
+"""How fast `waystage copy` copies small and large files, against cp, rsync, rclone and a bare loop of its system calls.
 
 A tree of 100,000 files of 10 KB, and one of 10 files of 1 GB, are copied on the file system of the temporary folder (or
 $WAYSTAGE_BENCH_TREE) by complete commands, from start to end. Before each command the previous copy is emptied and all
@@ -11,6 +11,10 @@ default.
 Ours keeps times, modes, owners, links and extended attributes, and renames files into place when they are complete.
 `cp -r` keeps none of them and writes under the final name; it is a peer nevertheless, and `cp -a` is shown beside.
 `verified_x_best` is the slower of both sizes.
+
+The floor is `_copy_floor.c`: the system calls that a copy of each file takes, by as many threads, without journal, checks
+of paths, hashes and decisions. `small_x_floor` is its time over ours; `verify_x_floor` is that where each file is read
+back, the lower of both sizes.
 
 $WAYSTAGE_BENCH_COPY_SCALE, from 0 to 1, makes both trees smaller where the disk holds no more; it is in `details`.
 """
@@ -38,16 +42,23 @@ PIECE = 1 << 20
 
 PEERS = ("cp -r", "rsync", "rclone")
 
+FLOOR = Path(__file__).with_name("_copy_floor.c")
+THREADS = min(16, 2 * len(os.sched_getaffinity(0)))
+"""As many as `waystage copy` takes by itself."""
+TAKES_S = 420, 40
+
 
 def run(options: BenchOptions) -> dict[str, Any]:
     if os.geteuid() != 0:
         raise BenchError("cold copies need the kernel's caches dropped, which only root may: run as root")
     for program in ("rsync", "rclone"):
         installed(program)
+    installed("cc", "gcc")
     scale = QUICK_SCALE if options.quick else float(os.environ.get("WAYSTAGE_BENCH_COPY_SCALE", "1"))
     found: dict[tuple[str, str], Turns] = {}
     given = os.environ.get("WAYSTAGE_BENCH_TREE")
     with tempfile.TemporaryDirectory(prefix="waystage-copy-", dir=given) as folder:
+        run_program(["cc", "-O2", "-pthread", "-o", f"{folder}/{FLOOR.stem}", str(FLOOR)])
         trees = {"small": Path(folder) / "small", "large": Path(folder) / "large"}
         make_small(trees["small"], round(SMALL_FILES * scale))
         make_large(trees["large"], max(PIECE, round(LARGE_BYTES * scale) // PIECE * PIECE))
@@ -62,12 +73,18 @@ def run(options: BenchOptions) -> dict[str, Any]:
         seconds = found[size, cache].medians("seconds")
         return min(seconds[peer] for peer in PEERS) / seconds[name]
 
+    def times_floor(size: str, verified: str = "") -> float:
+        return found[size, "warm"].ratio(f"floor{verified}", f"waystage{verified}", "seconds")
+
     warm = {size: found[size, "warm"].medians("seconds") for size in trees}
     return {
         "figures": {
             "small_x_best": round(times_best("small", "waystage", "warm"), 2),
             "large_x_best": round(times_best("large", "waystage", "warm"), 2),
             "verified_x_best": round(min(times_best(size, "waystage --verify", "warm") for size in trees), 2),
+            "small_x_floor": round(times_floor("small"), 2),
+            "large_x_floor": round(times_floor("large"), 2),
+            "verify_x_floor": round(min(times_floor(size, " --verify") for size in trees), 2),
         },
         "peers": {f"{size}_best": min(PEERS, key=lambda name: by[name]) for size, by in warm.items()},
         "details": {
@@ -83,6 +100,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 def commands(tree: Path, copy: Path) -> dict[str, list[str]]:
     """The command of each; `cp -a` keeps what ours keeps."""
+    floor = [f"{tree.parent}/{FLOOR.stem}", str(tree), str(copy), str(THREADS)]
     ours = [sys.executable, "-m", "waystage", "copy", str(tree), str(copy), "--quiet"]
     return {
         "waystage": ours,
@@ -91,6 +109,8 @@ def commands(tree: Path, copy: Path) -> dict[str, list[str]]:
         "waystage --verify": [*ours, "--verify"],
         "rclone": ["rclone", "copy", "--quiet", "--config", "/dev/null", str(tree), str(copy)],
         "cp -a": ["cp", "-a", str(tree), str(copy)],
+        "floor": floor,
+        "floor --verify": [*floor, "verify"],
     }
 
 

@@ -38,6 +38,7 @@ CHUNK = 4 << 20
 
 PIECE = 1 << 20
 SLOWER = ((5, 4.0),)
+TAKES_S = 200, 60
 
 
 @dataclass(frozen=True)

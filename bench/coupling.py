@@ -34,6 +34,7 @@ TURNS, TURNS_QUICK = 5, 1
 RANKS = {"write": 8, "read": 4}
 LIMIT_S = 300.0
 PROGRAM = Path(__file__).with_name("_coupling_rank.py")
+TAKES_S = 150, 30
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -26,6 +26,7 @@ SIZE_QUICK = 16 * MIB
 TURNS = 7
 
 OURS = ("fast", "fsc", "fast_from_cache", "fsc_from_cache")
+TAKES_S = 60, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -52,6 +52,7 @@ LOADED_FROM = 3
 AGGREGATORS = 8
 LIVE_BYTES = 2 << 20
 REPORTS, REPORTS_QUICK = 10_000, 400
+TAKES_S = 90, 30
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

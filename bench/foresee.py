@@ -53,6 +53,7 @@ OURS = PolicyChoice(name="_timed_foresee:Timed", label="foresee", options={"cand
 LAB_CASES, LAB_QUICK = CASES[:3], ("mix-staging",)
 LAB_FIXED = tuple(PolicyChoice(name=name) for name in SINGLE[:3])
 LAB_OURS = PolicyChoice(name="foresee", options={"candidates": list(SINGLE[:3])})
+TAKES_S = 900, 120
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -118,13 +119,14 @@ def _in_the_lab(options: BenchOptions, folder: Path) -> dict[str, list[RunResult
     experiments = {name: _experiment(name, policies) for name in names}
     own = max(experiment.sets for experiment in experiments.values())
     sets = options.repetitions or (QUICK_SETS if options.quick else own)
-    turns = [(number, name) for number in range(sets) for name in names]
+    runs = sets * len(names)
     found: dict[str, list[RunResult]] = {name: [] for name in names}
     with contextlib.suppress(KeyboardInterrupt):
+        turns = ((number, name) for number in options.limit.steps(range(sets)) for name in names)
         for at, (number, name) in enumerate(turns):
             experiment = msgspec.structs.replace(experiments[name], sets=1, first_set=number)
             out = folder / f"lab-{name}-{number + 1}"
-            begin, end = (SIM_SHARE + (1 - SIM_SHARE) * (at + more) / len(turns) for more in (0, 1))
+            begin, end = (SIM_SHARE + (1 - SIM_SHARE) * (at + more) / runs for more in (0, 1))
             part = options.part(f"{name} in the lab", begin, end)
             found[name].append(_kept(out, experiment) or LabWorld().run(experiment, out, part.progress))
     return found

@@ -16,6 +16,7 @@ others are Open MPI's.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -48,6 +49,7 @@ LIMIT_S = 150.0
 """For the end after the program's own time: more than the lease of its operations."""
 SOURCE = Path(__file__).parent / "collective_peers" / "crash.c"
 TAG = "WAYSTAGE_BENCH_TAG"
+TAKES_S = 600, 60
 
 
 @dataclass
@@ -75,13 +77,13 @@ def run(options: BenchOptions) -> dict[str, Any]:
     ):
         programs = _compiled(Path(folder))
         controller = stack.enter_context(Controller(Path(folder)))
-        while counts.kills < kills:
+        for _ in options.limit.steps(itertools.count()):
+            if counts.kills >= kills or counts.hung + counts.failed >= 10:
+                break
             options.progress(f"{counts.kills} of {kills} kills", counts.kills / kills)
             library = "mpich" if runs % 5 == 4 else "openmpi"
             _one(made, library, programs[library], Path(folder) / "file", controller, chance, counts)
             runs += 1
-            if counts.hung + counts.failed >= 10:
-                break
     if counts.kills == 0:
         raise BenchError("no aggregator process was found to kill")
     return {

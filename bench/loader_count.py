@@ -28,6 +28,7 @@ NOISE = 0.08
 """Standard deviation of the logarithm of a measured time: repeated reads of a shared target differ by about as much."""
 
 SEEDS = 20
+TAKES_S = 60, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

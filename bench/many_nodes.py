@@ -53,6 +53,7 @@ metadata:
   messages_per_s: 100000
   latency_ms: {lookup: 8, open: 15, close: 8, layout: 1, readdir: 8, change: 8}
 """
+TAKES_S = 240, 45
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -172,7 +173,7 @@ class _Bench:
 
     def dedup(self, nodes: Nodes) -> dict[str, Any]:
         with self._mounted() as (source, figures):
-            words = ("dedup", source, "--threads", THREADS, *nodes.options(self._folder), "--quiet")
+            words = ("dedup", source, "--workers", THREADS, *nodes.options(self._folder), "--quiet")
             figures["seconds"] = nodes.waystage(*words)
         return figures
 
@@ -180,7 +181,7 @@ class _Bench:
         """A rank in each namespace, as mpirun starts them, then the merge."""
         parts = self._folder / "parts"
         with self._mounted() as (source, figures):
-            words = ("dedup", source, "--threads", THREADS, "--parts-in", parts, "--ranks", NODES)
+            words = ("dedup", source, "--workers", THREADS, "--parts-in", parts, "--ranks", NODES)
             began = time.perf_counter()
             _all_end(nodes.start(node, *words, "--rank", node) for node in range(NODES))
             nodes.waystage("dedup", "--merge", parts, "--quiet")

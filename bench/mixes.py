@@ -7,6 +7,7 @@ one run: below 1 it is better than both. `worst_ratio` is the largest over the m
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 OURS = "demand-separation"
 OTHERS = ("ecmp", "link-separation")
 QUICK_SETS = 1
+TAKES_S = 900, 150
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -51,7 +53,8 @@ def _measure(name: str, folder: Path, number: int, options: BenchOptions) -> Run
     sets = options.repetitions or (QUICK_SETS if options.quick else experiment.sets)
     experiment = msgspec.structs.replace(experiment, sets=sets)
     part = options.part(name, number / len(MIXES), (number + 1) / len(MIXES))
-    return LabWorld().run(experiment, folder, part.progress)
+    world = LabWorld(partial(options.limit.steps, parts=len(MIXES) - number))
+    return world.run(experiment, folder, part.progress)
 
 
 def compare(result: RunResult) -> dict[str, Any]:

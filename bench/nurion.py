@@ -50,6 +50,7 @@ WAYS: dict[str, Way] = {
     "ol": reading.by_objects,
     "catalog": reading.by_catalog,
 }
+TAKES_S = 240, 40
 
 
 class Case(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from waystage.experiment.report import write_report
 from waystage.simulate.contention import simulate
 
 STUDY = Path(__file__).parents[1] / "experiments" / "ost-contention.yaml"
+TAKES_S = 20, 5
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -48,6 +48,7 @@ PUBLISHED = {
     ("cyclic", "greedy-max"): 1.750011088,
 }
 """Relative to the first: Takahashi, dissertation, Fig. 2.11, and PFSim's example run."""
+TAKES_S = 60, 20
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -51,6 +51,7 @@ FACTS_FILES = 120
 
 Way = Callable[[Path, Path, Path], None]
 """A way of restriping: the tree, the mount point, a folder with the layout."""
+TAKES_S = 200, 60
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from waystage.state import State
 from waystage.topology import Topology
 
 JOBS = 100
+TAKES_S = 30, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

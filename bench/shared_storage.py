@@ -61,6 +61,7 @@ OBEY_S, NOTIFY_S = SimOptions().obey_s, SimOptions().notify_s
 """From an action to its effect, and from an event to its journal, in real seconds."""
 
 NONE, OURS = "null", "storage-shares"
+TAKES_S = 300, 40
 
 
 class Case(msgspec.Struct, frozen=True):

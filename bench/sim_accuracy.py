@@ -22,6 +22,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ run 200
 """LAMMPS's own benchmark of a Lennard-Jones melt, smaller: 16,384 atoms, 200 steps, some 300 MB between 8 ranks."""
 
 HPCC_EXAMPLE = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
+TAKES_S = 900, 150
 
 
 class Application(msgspec.Struct, frozen=True):
@@ -195,7 +197,9 @@ def compare_times(folder: Path, costs: SimOptions, options: BenchOptions) -> tup
     experiment, _ = load(EXPERIMENTS / "staging-collision.yaml")
     sets = options.repetitions or (QUICK_SETS if options.quick else experiment.sets)
     experiment = msgspec.structs.replace(experiment, sets=sets)
-    measured = LabWorld().run(experiment, folder / "times-lab", options.part("times", 0.1, 0.6).progress)
+    # The links of applications come after: half of the time left is theirs.
+    world = LabWorld(partial(options.limit.steps, parts=2))
+    measured = world.run(experiment, folder / "times-lab", options.part("times", 0.1, 0.6).progress)
     switching = [s.total_ms / 1e3 for s in measured.switch_overs]
     if switching:  # the one cost that needs separated classes to be seen: of this run, and no job's time
         costs = msgspec.structs.replace(costs, switch_over_s=median(switching))

@@ -32,6 +32,7 @@ RANKS = 128
 ROUGH = 1e-2
 EXACT = 1e-9
 MEAN_BYTES = 1e8
+TAKES_S = 150, 20
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -56,6 +56,7 @@ jobs:
     duration: {distribution: pfsim.math.ExponentialDistribution, params: {lambd: 0.2}}
     trace: %s
 """
+TAKES_S = 40, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

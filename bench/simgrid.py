@@ -39,6 +39,7 @@ PURE_MAX_MIN = (
     "maxmin/precision:1e-9",
     "surf/precision:1e-9",
 )
+TAKES_S = 30, 10
 
 
 @dataclass(frozen=True)

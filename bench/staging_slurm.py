@@ -68,6 +68,7 @@ mpirun --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include {subnet} --mca 
 mkdir -p {place}/out
 cp {results}/*.bin {place}/out/
 """
+TAKES_S = 900, 150
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

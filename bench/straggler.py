@@ -31,6 +31,7 @@ PIECE_BYTES = 1 << 20
 LOADERS_A_TARGET = (1, 2, 4)
 MEMORY_BYTES = (256 << 20, 1 << 30)
 SEEDS = 2
+TAKES_S = 60, 15
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

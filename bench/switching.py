@@ -44,6 +44,7 @@ PAPER_S = {
     "on_flow_entries": 2.01,
 }
 """Seed 000, section V.C and Fig. 14."""
+TAKES_S = 120, 25
 
 
 @dataclass
@@ -96,9 +97,10 @@ def run(options: BenchOptions) -> dict[str, Any]:
     pairs = Variant("per-pair", 2)
     unstoppable: list[str] = []
     with Lab("switching", read_topology("paper")) as lab:
-        turns = [variants for _ in range(rounds) for variants in ((one, hundred), (pairs,))]
+        styles = ((one, hundred), (pairs,))
+        turns = (variants for _ in options.limit.steps(range(rounds)) for variants in styles)
         for turn, variants in enumerate(turns):
-            options.progress(f"switching, style {variants[0].style}", turn / len(turns))
+            options.progress(f"switching, style {variants[0].style}", turn / (rounds * len(styles)))
             with _controlled(lab, variants[0].style, turn, unstoppable) as announcer:
                 for variant in variants:
                     _measure(lab, announcer, variant, -(-count // rounds))

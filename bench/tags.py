@@ -4,7 +4,8 @@ Two hosts of a lab run the latency and bandwidth tests of OSU by their definitio
 without, in turns. Four hosts then exchange messages of five primitives on eight communicators while a queue at a port
 drops packets; every packet that enters a switch is compared with its contents, which say what they belong to.
 
-`ns_per_packet` is the time of the program in the kernel, by the kernel's own count over the tagged turns. `latency_pct`
+`ns_per_packet` is the time of the program in the kernel, by the kernel's own count over the tagged turns;
+`empty_program_ns` is that of a program without instructions, for the same packets: the count alone. `latency_pct`
 and `bandwidth_pct` are what tags add to latency and take from bandwidth, as ratios of medians. `mistagged` counts
 packets with another tag than their first byte's message, or none, of `judged` packets; `again` of all were
 retransmissions. Bars: 100 ns, 1 %, 1 %, 0 of 10^7 packets: a run judges as many as its time allows, and says how many.
@@ -15,10 +16,12 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from _empty_bpf import nothing_at, time_of
 
 from waystage import _native
 from waystage.bench import BenchError, BenchOptions, installed, run_program, take_turns
@@ -28,6 +31,7 @@ from waystage.mpi_io import tags
 from waystage.worlds.lab import mpi, tag_capture
 from waystage.worlds.lab.controller_process import start_controller
 from waystage.worlds.lab.lab import Lab
+from waystage.worlds.lab.resources import NETNS_ROOT
 
 SOURCE = Path(__file__).parents[1] / "shim" / "tests" / "tagged.c"
 TURNS, TURNS_QUICK = 9, 2
@@ -53,15 +57,18 @@ def run(options: BenchOptions) -> dict[str, Any]:
         library = tags.library(None, None)
         interfaces = [f"{lab.resources.namespace(host)}/eth0" for host in hosts]
         widths = [getattr(layout, field) for field in layout.__struct_fields__]
+        namespaces = [NETNS_ROOT / lab.resources.namespace(host) for host in hosts]
         spent: list[tuple[int, int]] = []
+        floor: list[tuple[int, int]] = []
 
         @contextmanager
-        def service():  # type: ignore[no-untyped-def]
+        def service() -> Iterator[dict[str, str]]:
             running = _native.TagService(interfaces, path, widths, [7] * 32, (1, 4))
             try:
-                with tags.ticket(path) as variables:
+                with tags.ticket(path) as variables, nothing_at(namespaces, "eth0") as nothing:
                     yield variables | {"LD_PRELOAD": str(library)}
-                    spent.append(_kernel_time())
+                    spent.append(_kernel_time(nothing))
+                    floor.append(time_of(nothing))
             finally:
                 running.close()
 
@@ -102,9 +109,11 @@ def run(options: BenchOptions) -> dict[str, Any]:
             turns = take_turns(options, contestants, turns=TURNS, quick=TURNS_QUICK)
         verdict = _check(lab, layout, service, measure, hosts, options)
     ran, count = (sum(column) for column in zip(*spent[: turns.count or None], strict=True))
+    idle_ran, idle_count = (sum(column) for column in zip(*floor[: turns.count or None], strict=True))
     return {
         "figures": {
             "ns_per_packet": round(ran / max(count, 1), 1),
+            "empty_program_ns": round(idle_ran / max(idle_count, 1), 1),
             "latency_pct": round(100 * (turns.ratio("tags", "none", "latency_us") - 1), 2),
             "bandwidth_pct": round(100 * (1 - turns.ratio("tags", "none", "mbit_per_s")), 2),
             "mistagged": verdict.mistagged + verdict.untagged,
@@ -142,7 +151,7 @@ def _check(lab: Lab, layout: Any, service: Any, measure: Any, hosts: list[str], 
 
 
 @contextmanager
-def _kernel_counts():  # type: ignore[no-untyped-def]
+def _kernel_counts() -> Iterator[None]:
     """The kernel measures its programs meanwhile."""
     switch = Path("/proc/sys/kernel/bpf_stats_enabled")
     before = switch.read_text()
@@ -153,13 +162,10 @@ def _kernel_counts():  # type: ignore[no-untyped-def]
         switch.write_text(before)
 
 
-def _kernel_time() -> tuple[int, int]:
-    """Nanoseconds and runs of this process's program for packets."""
+def _kernel_time(nothing: int) -> tuple[int, int]:
+    """Nanoseconds and runs of this process's program for packets, which is not `nothing`."""
     for file in Path("/proc/self/fdinfo").iterdir():
-        try:
-            words = dict(line.split(":", 1) for line in file.read_text().splitlines() if ":" in line)
-        except OSError:
-            continue
-        if "run_cnt" in words:
-            return int(words["run_time_ns"]), int(words["run_cnt"])
+        ran, count = time_of(int(file.name)) if int(file.name) != nothing else (0, 0)
+        if count:
+            return ran, count
     return 0, 0

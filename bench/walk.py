@@ -34,6 +34,7 @@ DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 Walker = Callable[[Path], int]
 """Walks a tree; returns how many entries it saw, or 0 for a program that does not count."""
+TAKES_S = 240, 30
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -34,6 +34,7 @@ RTT_MS = 10
 LARGE_FILES, LARGE_BYTES = 8, 64 << 20
 SMALL_FILES, SMALL_BYTES = 2_000, 10_000
 PATIENCE_S = 300.0
+TAKES_S = 600, 40
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

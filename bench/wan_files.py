@@ -35,6 +35,7 @@ TABLE = {
 TINY = "100,000 x 10 kB"
 TINY_FILES, TINY_BYTES = 100_000, 10_000
 MANY = "1,000 x 1 MB"
+TAKES_S = 1000, 60
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -28,6 +28,7 @@ KINDS: dict[str, dict[str, str]] = {
     "tcp_unlimited": {},
     "udp_unlimited": {},
 }
+TAKES_S = 150, 25
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -26,6 +26,7 @@ NEVER_S = 60.0
 """Stands for a rate that was not reached while data was sent."""
 
 MODES = ("fair", "fast-start")
+TAKES_S = 320, 65
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -156,6 +156,13 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "reads_beyond_a_message_leave_the_rest_alone",
         ),
     ),
+    "crates/protocol/src/control_stream.rs": (
+        "the control stream of the wide-area protocol",
+        (
+            "bytes_arrive_in_order_however_they_are_lost_late_or_sent_twice",
+            "no_frame_makes_a_receiver_panic_or_hold_more_than_its_window",
+        ),
+    ),
     "crates/transport/src/control/frames.rs": (
         "frames of the TLS connection",
         ("frames_arrive_as_they_were_sent_however_their_bytes_are_cut", "no_bytes_make_the_decoder_panic"),
@@ -220,6 +227,15 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "crates/proxy/src/server.rs": ("what asks for a connection", ("no_bytes_make_a_reader_panic",)),
     "crates/proxy/src/socks.rs": ("SOCKS", ("no_bytes_make_a_reader_panic",)),
+    "crates/remote_copy/src/tree_messages.rs": (
+        "requests for a server's directories, and its answers",
+        (
+            "no_path_leads_out_of_the_directory",
+            "foreign_bytes_are_a_message_or_malformed",
+            "what_is_answered_is_read_as_it_was_written",
+            "what_is_asked_is_read_as_it_was_written",
+        ),
+    ),
     "crates/remote_copy/src/session.rs": (
         "messages between the ends of a copy",
         ("no_bytes_make_a_reader_panic",),
@@ -232,8 +248,11 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
 """File -> what is parsed, and its property tests."""
 
 OWN: dict[str, tuple[str, ...]] = {
+    "crates/aggregator/src/auth.rs": ("any_other_version_is_refused_by_both_sides",),
     "crates/aggregator/src/room.rs": ("parts_never_overlap_and_all_comes_back",),
     "crates/aggregator/tests/state_machines.rs": (
+        "a_process_that_keeps_its_nodes_runs_may_be_killed_and_others_left_out",
+        "long_runs_stay_on_their_node_and_every_byte_is_where_its_rank_said",
         "a_write_that_hung_in_the_storage_is_an_error_and_never_comes_after_a_newer_one",
         "an_aggregator_that_was_cut_off_writes_nothing_after_those_that_replace_it",
         "processes_that_are_killed_again_and_again_lose_nothing_and_make_no_rank_wait_for_ever",
@@ -242,6 +261,7 @@ OWN: dict[str, tuple[str, ...]] = {
         "every_byte_is_written_where_its_rank_said_and_no_other_byte_is_touched",
         "every_rank_reads_its_bytes_and_learns_where_the_file_ends",
     ),
+    "crates/aqm/tests/queue.rs": ("a_policer_passes_its_rate_and_a_bucket",),
     "crates/pacing/src/limiter.rs": ("a_wait_is_long_enough", "no_more_goes_than_the_limits_allow"),
     "crates/pacing/src/turns.rs": ("each_task_is_taken_once_within_the_limits_and_none_is_forgotten",),
     "crates/catalog/src/digest.rs": ("which_zeros_are_stored_and_how_bytes_are_cut_makes_no_difference",),
@@ -255,6 +275,7 @@ OWN: dict[str, tuple[str, ...]] = {
         "every_byte_is_packed_and_unpacked_where_the_model_says",
     ),
     "crates/coupling/src/directory_tests.rs": ("every_reader_sees_every_version_whatever_the_order",),
+    "crates/coupling/src/slabs_tests.rs": ("every_unit_has_one_place",),
     "crates/coupling/src/region.rs": (
         "what_pieces_leave_uncovered_is_found_cell_by_cell",
         "what_two_boxes_share_is_copied_cell_by_cell",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import generated_page
 
 from waystage.cli.main import group
 
@@ -17,6 +17,7 @@ HEAD = """# The command line
 
 Generated from the commands by `make docs`; do not edit. Exit statuses are explained in [exit-codes.md](exit-codes.md).
 Every command answers `--help`; completion for bash, zsh and fish comes from `waystage completion`.
+A wheel of `make dist` installs a man page for each: `man waystage-copy`.
 """
 
 
@@ -30,19 +31,5 @@ def sections(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
             yield from sections(below, (*path, name))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit with 1 where the page is not current")
-    check = parser.parse_args().check
-    page = HEAD + "".join(sections(group, ("waystage",)))
-    if not check:
-        PAGE.write_text(page, encoding="utf-8")
-        return 0
-    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-        print(f"{PAGE} is not current: run 'make docs'", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated_page.write(PAGE, HEAD + "".join(sections(group, ("waystage",))), __doc__))

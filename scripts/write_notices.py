@@ -1,4 +1,4 @@
-"""Write the licences of the Rust crates that the wheel contains: `write_notices.py FILE`.
+"""Write the licences of the Rust crates and JavaScript files that the wheel contains: `write_notices.py FILE`.
 
 The crates are those that the native module and libwaystage_io.so link, without crates of tests and builds; the texts
 are the licence files of their sources.
@@ -14,6 +14,8 @@ from typing import Any
 
 OURS = ("waystage-py", "waystage-collective-client")
 """The crates that the wheel is made of."""
+
+VENDORED = Path(__file__).parents[1] / "python" / "waystage" / "view" / "page" / "vendor"
 
 PATTERNS = ("LICENSE*", "LICENCE*", "COPYING*", "NOTICE*", "license*")
 
@@ -47,7 +49,17 @@ def notices() -> str:
             texts.setdefault(path.read_text(encoding="utf-8", errors="replace").strip(), []).append(name)
     for text, names in texts.items():
         lines += ["", "-" * 78, ", ".join(names), "-" * 78, "", text]
+    lines += vendored()
     return "\n".join(lines) + "\n"
+
+
+def vendored() -> list[str]:
+    """The JavaScript of the live view: each folder has the files of a release and its licence."""
+    lines = ["", "-" * 78, "The page of the live view contains the files below.", "-" * 78]
+    for folder in sorted(path for path in VENDORED.iterdir() if path.is_dir()):
+        version = (folder / "VERSION").read_text(encoding="utf-8").strip()
+        lines += ["", version, "", (folder / "LICENSE").read_text(encoding="utf-8").strip()]
+    return lines
 
 
 def linked(metadata: dict[str, Any]) -> list[dict[str, Any]]:

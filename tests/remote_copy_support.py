@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -189,6 +190,10 @@ class Middlebox:
         self._server = ("127.0.0.1", server_port)
         self._mangle = mangle
         self._stop = threading.Event()
+        self.tcp_stands = threading.Event()
+        """Set: nothing more is read of TCP, which stays open."""
+        self.tcp_reset = threading.Event()
+        """Set: TCP is reset at both ends."""
         if at is None:
             self._listener, self._udp = free_pair()
         else:
@@ -230,6 +235,13 @@ class Middlebox:
         with near, far, contextlib.suppress(OSError):
             to = {near: far, far: near}
             while to and not self._stop.is_set():
+                if self.tcp_reset.is_set():
+                    for end in (near, far):
+                        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    return
+                if self.tcp_stands.is_set():
+                    self._stop.wait(0.05)
+                    continue
                 for ready in select.select(list(to), [], [], 0.05)[0]:
                     data = ready.recv(1 << 16)
                     if data:

@@ -100,6 +100,49 @@ def test_well_formed_json_of_any_shape_raises_event_error_only(
         assert events.decode(events.encode(envelope)) == envelope
 
 
+ENCODED = [
+    events.encode(Envelope(event=event, event_id="id", source="s.1", seq=3, time_ns=5)) for event in SAMPLES
+]
+
+ENVELOPE = sys.modules[events.decode.__module__]
+
+
+def outcome(data: bytes) -> Envelope | str:
+    try:
+        return events.decode(data)
+    except EventError as error:
+        return str(error)
+
+
+@given(
+    data=st.sampled_from([data for data in ENCODED if len(data) < 1000]),
+    at=st.integers(0, 400),
+    gone=st.integers(0, 12),
+    put=st.sampled_from(
+        [b"", b"}", b'"', b"\xff", b'"type":"JobFinished",', b'"schema":9,', b'"job_id":""', b"\\u0054", b"7"]
+    ),
+)
+def test_the_quick_way_of_decoding_reads_what_the_long_way_reads(
+    data: bytes, at: int, gone: int, put: bytes
+) -> None:
+    at = min(at, len(data))
+    changed = data[:at] + put + data[at + gone :]
+    quick = outcome(changed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ENVELOPE, "_readers", {})
+        patch.setattr(ENVELOPE, "_reader", lambda name: None)
+        assert outcome(changed) == quick
+
+
+def test_what_is_published_is_decoded_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    for data in ENCODED:
+        events.decode(data)
+    monkeypatch.setattr(ENVELOPE, "_wire_decoder", None)
+    for event, data in zip(SAMPLES, ENCODED, strict=True):
+        if not isinstance(event, UnknownEvent):
+            assert events.decode(data).event == event
+
+
 @given(st.binary(max_size=80))
 def test_arbitrary_actions_raise_event_error_only(data: bytes) -> None:
     try:

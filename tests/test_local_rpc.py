@@ -7,6 +7,7 @@ import queue
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_a_line_comes_with_the_user_of_its_sender(server: LocalServer, path: Pat
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_another_user_is_seen_as_such(server: LocalServer, path: Path) -> None:
     path.parent.chmod(0o755)
-    for folder in path.parents[1:3]:
+    for folder in path.parents[1:4]:
         folder.chmod(0o755)
     code = (
         "import os,socket,sys; os.setgid(65534); os.setuid(65534); s=socket.socket(socket.AF_UNIX);"
@@ -167,3 +168,28 @@ def test_a_link_that_the_folders_owner_puts_in_the_sockets_place_changes_no_file
     with LocalServer(path, Echo()):
         assert victim.stat().st_mode & 0o777 == 0o600
         assert path.with_name("aside").stat().st_mode & 0o777 == 0o666
+
+
+def test_what_a_client_sent_before_it_left_is_delivered_though_its_answer_fails(path: Path) -> None:
+    received: list[bytes] = []
+    may_answer, closed = threading.Event(), threading.Event()
+
+    class Slow(Echo):
+        def line(self, connection: Connection, data: bytes) -> None:
+            received.append(data)
+            assert may_answer.wait(30.0)
+            connection.send(b"accepted")
+
+        def closed(self, connection: Connection) -> None:
+            closed.set()
+
+    with LocalServer(path, Slow()):
+        with LocalClient(path) as client:
+            client.send(b"start")
+            while not received:
+                time.sleep(0.01)
+            client.send(b"progress")
+            client.send(b"finish")
+        may_answer.set()
+        assert closed.wait(30.0)
+    assert received == [b"start", b"progress", b"finish"]

@@ -33,7 +33,7 @@ from waystage.events import (
     UnknownEvent,
 )
 from waystage.interconnect.generate import leaf_spine, paper
-from waystage.state import FINISHED_KEPT, State
+from waystage.state import FINISHED_KEPT, FORGOTTEN, State
 
 JOBS = st.sampled_from(["1", "2"])
 NODES = st.lists(st.sampled_from(["c1", "c2", "c4"]), max_size=3).map(tuple)
@@ -164,9 +164,12 @@ def test_an_unknown_job_that_ends_leaves_nothing() -> None:
 
 
 def test_finished_jobs_are_not_remembered_for_ever() -> None:
-    state = folded(*((JobFinished(job_id=str(i)), i) for i in range(FINISHED_KEPT + 10)))
-    assert len(state.finished) == FINISHED_KEPT
-    assert str(FINISHED_KEPT + 9) in state.finished
+    state = State()
+    for i in range(2 * FINISHED_KEPT):
+        state.apply(Envelope(event=JobFinished(job_id=str(i)), event_id="e", time_ns=i))
+        assert len(state.finished) <= FINISHED_KEPT
+    newest = range(FINISHED_KEPT + FORGOTTEN, 2 * FINISHED_KEPT)
+    assert [str(i) for i in newest] == list(state.finished)[-len(newest) :]
 
 
 def test_live_topology_leaves_out_what_is_down_and_only_that() -> None:

@@ -104,6 +104,47 @@ def test_only_flows_of_a_jobs_owner_and_of_root_count_as_the_jobs() -> None:
     assert [f.flow_id for f in folded((staged, 1), (flows[1], 2)).flows_of("17")] == []
 
 
+def staged(user: str, direction: events.Direction = "in") -> events.StagingStarted:
+    return events.StagingStarted(job_id="17", direction=direction, bytes=8, user=user)
+
+
+def ended(user: str) -> events.StagingFinished:
+    return events.StagingFinished(job_id="17", user=user)
+
+
+def test_another_users_staging_is_not_the_jobs_and_changes_no_owner() -> None:
+    started = events.JobStarted(job_id="17", nodes=("c1",), user="ada")
+    state = folded((started, 1), (staged("ada"), 2), (staged("bob", "out"), 3), (staged("root", "out"), 4))
+    assert state.jobs["17"].user == "ada" and state.jobs["17"].staging == {"in": 8, "out": 8}
+    state = folded((started, 1), (staged("ada"), 2), (staged("bob"), 3), (ended("bob"), 4))
+    assert state.jobs["17"].staging == {"in": 8}, "the end of another user's staging"
+    state = folded((started, 1), (staged("ada"), 2), (ended("ada"), 4))
+    assert not state.jobs["17"].staging
+
+
+def test_what_was_staged_under_a_jobs_id_before_it_started_counts_only_for_its_owner() -> None:
+    started = events.JobStarted(job_id="17", nodes=("c1",), user="ada")
+    state = folded((staged("bob"), 1), (started, 2))
+    assert state.jobs["17"].user == "ada" and not state.jobs["17"].staging
+    state = folded((staged("bob"), 1), (staged("ada"), 2), (ended("bob"), 3), (started, 4))
+    assert state.jobs["17"].user == "ada" and state.jobs["17"].staging == {"in": 8}
+    # The end of another user's, which is later, does not hide a start that arrives after it.
+    state = folded((ended("bob"), 5), (staged("ada"), 2))
+    assert state.jobs["17"].staging == {"in": 8}
+
+
+def test_programs_of_other_users_are_not_the_jobs() -> None:
+    started = events.JobStarted(job_id="17", nodes=("c1",), user="ada")
+    io = events.IoApplicationStarted(app="1:x", host="c1", agent="c1", user="bob", job_id="17", ranks=1)
+    mpi = events.MpiRanksReported(
+        app="1:y", host="c1", agent="c1", user="bob", job_id="17", size=1, ranks=(0,)
+    )
+    for story in ([started, io, mpi], [io, mpi, started]):
+        state = folded(*((event, number) for number, event in enumerate(story, 1)))
+        assert state.io.applications["1:x"].job_id is None
+        assert state.mpi.programs["1:y"].job_id is None
+
+
 def test_without_a_known_owner_a_flows_word_counts() -> None:
     state = folded((events.JobStarted(job_id="17", nodes=("c1",)), 1), (flow_started("b", user="bob"), 2))
     assert [flow.flow_id for flow in state.flows_of("17")] == ["b"]

@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage.native_options.aggregators import AggregatorOptions
-from waystage.native_options.copies import FillOptions, RemoteCopyOptions, TreeCopyOptions
+from waystage.native_options.copies import (
+    DeleteOptions,
+    FillOptions,
+    RemoteCopyOptions,
+    RemoveOptions,
+    TreeCopyOptions,
+)
 from waystage.native_options.datasets import AugmentationOptions, DedupProfileOptions
 from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
 from waystage.native_options.peers import Peer
@@ -733,7 +739,8 @@ class TagService:
         """End the service: no packet gets a tag after it."""
 
 def shim_sources(library: str) -> list[tuple[str, str]]:
-    """Names and texts of the C sources of a library: "posix", "io", "paths" or "tags". KeyError for any other."""
+    """Names and texts of the C sources of a library: "posix", "io", "paths", "multicast" or "tags". KeyError for any
+    other."""
 
 class LayoutError(RuntimeError):
     """A layout that cannot be parsed; the message says why. The file remains readable by its path."""
@@ -921,11 +928,81 @@ class TreeCopy(Task):
     def planned(self) -> list[tuple[bytes, str, int]]:
         """(path, type letter, bytes) of what a dry run would make, the first ten thousand; `h` is a hard link."""
 
+    def take_done(self) -> list[tuple[str, bytes, str, int]]:
+        """(what, path, type letter, bytes) of what was done since the last call; `what` is `copied`, `made`, `linked`."""
+
     def limit(self, bytes_per_s: int | None) -> None:
         """The user's own limit from now on, beside that of `set_rate`: the lower one holds."""
 
     def divided(self) -> list[_Divided]:
         """Large files that were prepared for `FileFill`."""
+
+@final
+class TreeDelete(Task):
+    """Deletes entries of a destination that the source lacks. Raises CopyError where an end is not usable, or with kind
+    `too-many`."""
+
+    def __new__(cls, source: str | Path, destination: str | Path, options: DeleteOptions) -> TreeDelete: ...
+    @staticmethod
+    def between(
+        local: str | Path, remote: bytes, peer: Peer, options: DeleteOptions, *, push: bool
+    ) -> TreeDelete:
+        """With one end at a server: the destination with `push`, else the source. ValueError with backups."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it met no error, as far as it has come."""
+
+    def problems(self) -> list[tuple[bytes, str, str]]:
+        """(path, kind, text), the first ten thousand."""
+
+    def planned(self) -> list[tuple[bytes, str, int]]:
+        """(path, type letter, bytes) of what a dry run would delete, the first ten thousand."""
+
+    def take_done(self) -> list[tuple[str, bytes, str, int]]:
+        """(what, path, type letter, bytes) of what was done since the last call."""
+
+@final
+class SourceRemove(Task):
+    """Removes files of a source whose contents the destination holds. Raises CopyError where an end is not usable."""
+
+    def __new__(cls, source: str | Path, destination: str | Path, options: RemoveOptions) -> SourceRemove: ...
+    @property
+    def complete(self) -> bool:
+        """Whether it met no error, as far as it has come."""
+
+    def problems(self) -> list[tuple[bytes, str, str]]:
+        """(path, kind, text), the first ten thousand."""
+
+    def planned(self) -> list[tuple[bytes, str, int]]:
+        """Nothing: a dry run only counts."""
+
+    def take_done(self) -> list[tuple[str, bytes, str, int]]:
+        """(what, path, type letter, bytes) of what was done since the last call."""
+
+_TreeEntry: TypeAlias = tuple[str, bytes, int, int, int, int, int, int, bytes]
+"""Type letter, name, bytes, mtime in s since 1970 and ns, mode, uid, gid, target of a link."""
+
+class RemoteTree:
+    """The directories of a server, over one connection that is made at the first request."""
+
+    def __new__(cls, peer: Peer) -> RemoteTree: ...
+    def ask(
+        self, what: str, paths: Sequence[bytes], flag: bool
+    ) -> tuple[list[_TreeEntry], int, list[tuple[bytes, str]]]:
+        """`list`, `make`, `remove` or `rename`; `flag` asks for the entry itself, or allows parents, contents or a
+        replacement.
+
+        Entries, the number of removed ones, and (path, reason) of those that were not. Raises WanError, ValueError for
+        any other `what`.
+        """
+
+    def read(self, path: bytes, offset: int, length: int) -> tuple[bytes, _TreeEntry | None]:
+        """At most `length` bytes of a file from `offset` on, and its entry, named `.`, after they were read. Raises
+        WanError."""
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
 
 _Divided: TypeAlias = tuple[tuple[bytes, bytes, bytes, bytes], tuple[int, int, tuple[int, int]], list[int]]
 """Path at the source, directory at the destination, temporary name, name of the map of written extents; inode, size, mtime
@@ -1012,7 +1089,7 @@ class RemoteCopy(Task):
     """A copy between hosts. Raises WanError where a key is not usable, ValueError on an invalid option."""
 
     def __new__(
-        cls, local: Path, remote: bytes, peer: Peer, options: RemoteCopyOptions, *, push: bool
+        cls, local: str | Path, remote: bytes, peer: Peer, options: RemoteCopyOptions, *, push: bool
     ) -> RemoteCopy: ...
     @property
     def complete(self) -> bool:

@@ -93,3 +93,22 @@ def preloaded_library(
         except (OSError, subprocess.TimeoutExpired) as error:
             raise failed(f"the {what} cannot be compiled in {library.parent}: {error}") from None
     return library
+
+
+def component_folder(component: Path, name: str, *, failed: type[Exception]) -> Path:
+    """A folder with a link of this name to `component`, for `mca_base_component_path`. Raises `failed`.
+
+    Open MPI finds a component by the name of its file, so each build has a folder with one link.
+    """
+    folder = component.with_suffix(".d")
+    link = folder / name
+    try:
+        folder.mkdir(exist_ok=True)
+        if not link.exists():
+            link.unlink(missing_ok=True)
+            link.symlink_to(component)
+    except FileExistsError:
+        pass  # another build made it
+    except OSError as error:
+        raise failed(f"{link} cannot be made: {error.strerror}") from None
+    return folder

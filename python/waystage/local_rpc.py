@@ -64,6 +64,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
+        self._refused = False
         self.peer = Peer(0, -1, -1)
 
     def send(self, data: bytes) -> None:
@@ -87,11 +88,24 @@ class Connection(asyncio.Protocol):
         self._guarded(lambda: self._server.handler.opened(self))
 
     def data_received(self, data: bytes) -> None:
+        self._deliver(data, lambda: self._transport is None or self._transport.is_closing())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return
+        if isinstance(exc, OSError):
+            # The client left before an answer could be written. What it sent before that counts: a finish is one.
+            self._deliver(_left_in(transport, self._server.bounds.unread_bytes), lambda: self._refused)
+        self._server.forget(self)
+        self._guarded(lambda: self._server.handler.closed(self))
+
+    def _deliver(self, data: bytes, ended: Callable[[], bool]) -> None:
         self._received += data
         *lines, rest = self._received.split(b"\n")
         self._received = rest
         for line in lines:
-            if self._transport is None or self._transport.is_closing():
+            if ended():
                 return
             if len(line) > self._server.bounds.line_bytes:
                 break
@@ -102,12 +116,6 @@ class Connection(asyncio.Protocol):
         log.warning("a process of user %d sent a line that is too long: disconnected", self.peer.uid)
         self._abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is not None:
-            self._transport = None
-            self._server.forget(self)
-            self._guarded(lambda: self._server.handler.closed(self))
-
     def _send(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
             return
@@ -117,10 +125,12 @@ class Connection(asyncio.Protocol):
             self._abort()
 
     def _close(self) -> None:
+        self._refused = True
         if self._transport is not None:
             self._transport.close()
 
     def _abort(self) -> None:
+        self._refused = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -217,6 +227,15 @@ class LocalServer:
 
     def _run(self) -> None:
         self._loop.run_forever()
+
+
+def _left_in(transport: asyncio.Transport, most: int) -> bytes:
+    """What the kernel still holds for a connection that failed, up to `most` bytes. asyncio closes it afterwards."""
+    left = bytearray()
+    with contextlib.suppress(OSError):
+        while len(left) < most and (data := os.read(transport.get_extra_info("socket").fileno(), 1 << 16)):
+            left += data
+    return bytes(left)
 
 
 def _listen(path: Path, mode: int) -> socket.socket:

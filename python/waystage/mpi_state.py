@@ -14,15 +14,25 @@ from collections.abc import Callable
 
 import msgspec
 
-from waystage.events import CollectiveDeclared, Event, FlowsListed, MpiProgramFinished, MpiRanksReported
+from waystage.events import (
+    CollectiveDeclared,
+    Event,
+    FlowsListed,
+    MpiProgramFinished,
+    MpiRanksReported,
+    PathsRefused,
+)
 
-PROGRAMS, COLLECTIVES = 4096, 64
-"""Most programs, and collectives of one."""
+PROGRAMS, COLLECTIVES, TREES = 4096, 64, 16
+"""Most programs, and collectives and multicast trees of one."""
+
+MULTICAST = "multicast"
+"""The algorithm of a collective that asks for a tree (shim/multicast)."""
 
 RANKS = 1 << 16
 """Of a program; what is more is not known here."""
 
-MPI_EVENTS = (MpiRanksReported, MpiProgramFinished, CollectiveDeclared, FlowsListed)
+MPI_EVENTS = (MpiRanksReported, MpiProgramFinished, CollectiveDeclared, FlowsListed, PathsRefused)
 
 
 class MpiHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +44,8 @@ class MpiHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MpiProgram(msgspec.Struct, kw_only=True):
-    """The known facts of a program. `collectives` are in the order of their declaration."""
+    """The known facts of a program. `collectives` are in the order of their declaration; `trees` are those that ask for a
+    multicast tree, the first ones."""
 
     app: str
     user: str = ""
@@ -42,6 +53,7 @@ class MpiProgram(msgspec.Struct, kw_only=True):
     size: int = 0
     hosts: dict[str, MpiHost] = {}
     collectives: dict[str, CollectiveDeclared] = {}
+    trees: dict[str, CollectiveDeclared] = {}
 
     @property
     def host_of(self) -> dict[int, str]:
@@ -50,9 +62,10 @@ class MpiProgram(msgspec.Struct, kw_only=True):
 
 
 class MpiState(msgspec.Struct, kw_only=True):
-    """Programs that run, by id."""
+    """Programs that run, by id; switches that refused to copy packets."""
 
     programs: dict[str, MpiProgram] = {}
+    no_copies: set[str] = set()
 
     def apply(self, event: Event) -> None:
         """Fold one event; one about an unknown program has no effect."""
@@ -61,11 +74,19 @@ class MpiState(msgspec.Struct, kw_only=True):
                 self._reported(event)
             case CollectiveDeclared():
                 program = self.programs.get(event.app)
-                if program is not None and any(h.agent == event.agent for h in program.hosts.values()):
+                if program is None or all(h.agent != event.agent for h in program.hosts.values()):
+                    return
+                if event.algorithm == MULTICAST:
+                    if len(program.trees) < TREES:
+                        program.trees[event.key] = event
+                else:
                     program.collectives.pop(event.key, None)
                     program.collectives[event.key] = event
                     while len(program.collectives) > COLLECTIVES:
                         del program.collectives[next(iter(program.collectives))]
+            case PathsRefused():
+                if event.copies:
+                    self.no_copies.add(event.switch)
             case MpiProgramFinished():
                 self._gone(lambda app, name, host: (app, name) == (event.app, event.host))
             case FlowsListed():  # the agent has started: ranks report to it again

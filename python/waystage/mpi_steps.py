@@ -31,6 +31,16 @@ class Step(NamedTuple):
 
 Steps = Iterator[Step]
 
+OPEN_MPI: dict[str, tuple[str, ...]] = {
+    "allreduce": ("basic_linear", "", "recursive_doubling", "ring", "segmented_ring", "rabenseifner"),
+    "bcast": (
+        *("basic_linear", "chain", "pipeline", "split_binary_tree", "binary_tree", "binomial", "knomial"),
+        *("scatter_allgather", "scatter_allgather_ring"),
+    ),
+    "reduce": ("linear", "chain", "pipeline", "binary", "binomial", "in-order_binary", "rabenseifner"),
+}
+"""Names of the numbers from 1 on that `--mca coll_tuned_PRIMITIVE_algorithm` takes; as in shim/paths/wrap.c."""
+
 
 def steps_of(primitive: str, algorithm: str, size: int, count: int, root: int = -1) -> tuple[Step, ...]:
     """The steps of one call among `size` ranks with `count` bytes; empty where they are not known."""
@@ -164,18 +174,16 @@ def _bruck_alltoall(size: int, count: float, root: int) -> Steps:
         distance *= 2
 
 
+def _branches(size: int, distance: int, root: int, parents: range) -> list[tuple[int, int]]:
+    """(parent, child) of a binomial tree's step: a child is `distance` after its parent, both counted from the root."""
+    return [((at + root) % size, (at + distance + root) % size) for at in parents if at + distance < size]
+
+
 def _tree(size: int, count: float, root: int) -> Steps:
     """A binomial tree, whose step d has distance d: in each, those that have the data send on."""
     distance = 1
     while distance < size:
-        yield Step(
-            count,
-            tuple(
-                ((at + root) % size, (at + distance + root) % size)
-                for at in range(distance)
-                if at + distance < size
-            ),
-        )
+        yield Step(count, tuple(_branches(size, distance, root, range(distance))))
         distance *= 2
 
 
@@ -183,13 +191,8 @@ def _tree_in_order(size: int, count: float, root: int) -> Steps:
     """A binomial tree that keeps ranks of a subtree together; towards the root."""
     distance = 1
     while distance < size:
-        yield Step(
-            count,
-            tuple(
-                ((at + distance + root) % size, (at + root) % size)
-                for at in range(0, size - distance, 2 * distance)
-            ),
-        )
+        down = _branches(size, distance, root, range(0, size, 2 * distance))
+        yield Step(count, tuple((child, parent) for parent, child in down))
         distance *= 2
 
 
@@ -223,10 +226,7 @@ def _scatter_doubling(size: int, count: float, root: int) -> Steps:
 def _scatter_tree(size: int, count: float, root: int) -> Steps:
     distance = 1 << (size - 1).bit_length() - 1
     while distance:
-        pairs = tuple(
-            ((at + root) % size, (at + distance + root) % size)
-            for at in range(0, size - distance, 2 * distance)
-        )
+        pairs = tuple(_branches(size, distance, root, range(0, size, 2 * distance)))
         yield Step(count * distance / size, pairs)
         distance //= 2
 

@@ -12,6 +12,7 @@ the state and must not change it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,24 +21,21 @@ import msgspec
 from waystage.events import (
     CLASSES,
     AssignPaths,
-    Control,
     Decided,
     DemandDeclared,
-    Direction,
     Envelope,
     Event,
     EventError,
     FileSystemDeclared,
     FlowAction,
-    FlowEndpoint,
     FlowFinished,
     FlowProgress,
     FlowRequested,
-    FlowSettings,
     FlowsListed,
     FlowStarted,
     HostSeen,
     IoAction,
+    IoApplicationStarted,
     IoFinished,
     IoStarted,
     JobFinished,
@@ -45,13 +43,9 @@ from waystage.events import (
     LinkDown,
     LinkUp,
     LinkUse,
+    MpiRanksReported,
     PathPlan,
     PathsChanged,
-    Pause,
-    Resume,
-    SetLoaders,
-    SetMode,
-    SetRate,
     StagingFinished,
     StagingStarted,
     SwitchDown,
@@ -62,69 +56,18 @@ from waystage.events import (
     agent_of,
     decode_action,
 )
-from waystage.io_state import IO_EVENTS, IoState
-from waystage.mpi_state import MPI_EVENTS, MpiState
+from waystage.io_state import IO_EVENTS, IoApplication, IoState
+from waystage.job_state import FlowInfo, JobInfo, changed, forget_staging, may_serve
+from waystage.mpi_state import MPI_EVENTS, MpiProgram, MpiState
 from waystage.topology import Topology
+
+__all__ = ["FlowInfo", "HostLocation", "JobInfo", "State"]
 
 FINISHED_KEPT = 4096
 """Finished job ids remembered, so that a start that arrives after its end does not revive the job."""
 
-
-class JobInfo(msgspec.Struct, kw_only=True):
-    """The known facts of a job. `staging` and `io` hold declared bytes by direction or use;
-    `explicit_bps` is the demand that a user declared, where it is not measured."""
-
-    job_id: str
-    user: str = ""
-    nodes: tuple[str, ...] = ()
-    running: bool = False
-    started_ns: int = 0
-    staging: dict[Direction, int] = {}
-    staging_ns: dict[Direction, int] = {}
-    io: bool = False
-    demand_bps: dict[TrafficClass, int] = {}
-    explicit_bps: dict[TrafficClass, int] = {}
-    due_ns: int = 0
-
-
-class FlowInfo(msgspec.Struct, kw_only=True):
-    """The known facts of a running flow.
-
-    `wanted` is what policies asked for, and its version counts changes of `asked` too, which is what its user or an
-    operator asked for; `kept` is the version that the engine reports.
-    """
-
-    flow_id: str
-    traffic: TrafficClass
-    engine: str
-    job_id: str | None = None
-    user: str = ""
-    source: FlowEndpoint = FlowEndpoint()
-    destination: FlowEndpoint = FlowEndpoint()
-    controls: tuple[Control, ...] = ()
-    loaders: int = 0
-    started_ns: int = 0
-    heard_ns: int = 0
-    bytes: int = 0
-    bytes_done: int = 0
-    rate_bps: int = 0
-    limited_by: str = ""
-    wanted: FlowSettings = FlowSettings()
-    asked: FlowSettings = FlowSettings()
-    kept: int = 0
-
-    @property
-    def settings(self) -> FlowSettings:
-        """What the engine is to keep to: both together, the lower rate, paused where either says so."""
-        wanted, asked = self.wanted, self.asked
-        rates = [rate for rate in (wanted.rate_bps, asked.rate_bps) if rate is not None]
-        return FlowSettings(
-            version=wanted.version,
-            rate_bps=min(rates, default=None),
-            mode=wanted.mode if asked.mode is None else asked.mode,
-            loaders=wanted.loaders if asked.loaders is None else asked.loaders,
-            paused=wanted.paused or asked.paused,
-        )
+FORGOTTEN = FINISHED_KEPT // 8
+"""Of the oldest of them, at once, where there would be more."""
 
 
 class HostLocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +97,7 @@ class State(msgspec.Struct, kw_only=True):
     requested_ns: int = 0
     in_force: PathPlan | None = None
     class_rate_bps: dict[TrafficClass, float] = {}
+    port_rate_bps: dict[str, dict[int, float]] = {}
     reason: str = ""
     reason_ns: int = 0
     io: IoState = msgspec.field(default_factory=IoState)
@@ -190,15 +134,15 @@ class State(msgspec.Struct, kw_only=True):
 
     def apply(self, item: Envelope) -> None:
         """Fold one event. An unknown event only increments the counter."""
+        event, time_ns = item.event, item.time_ns
         self.events += 1
-        self.time_ns = max(self.time_ns, item.time_ns)
-        handler = _handlers.get(type(item.event))
-        if handler is not None:
-            handler(self, item.event, item.time_ns)
-        if isinstance(item.event, IO_EVENTS):
-            self.io.apply(item.event, item.time_ns)
-        if isinstance(item.event, MPI_EVENTS):
-            self.mpi.apply(item.event)
+        if time_ns > self.time_ns:
+            self.time_ns = time_ns
+        kind = type(event)
+        fold = _folds.get(kind)
+        if fold is None:
+            fold = _folds[kind] = _fold_of(kind)
+        fold(self, event, time_ns)
 
     def record_request(self, action: AssignPaths) -> None:
         """Fold one action of a `Decided` event."""
@@ -210,7 +154,7 @@ class State(msgspec.Struct, kw_only=True):
         flow = self.flows.get(action.flow_id)
         if flow is None:
             return
-        wanted = _changed(flow.wanted, action)
+        wanted = changed(flow.wanted, action)
         if wanted != flow.wanted:
             flow.wanted = msgspec.structs.replace(wanted, version=flow.wanted.version + 1)
 
@@ -238,6 +182,16 @@ class State(msgspec.Struct, kw_only=True):
 
     # -- one method an event --------------------------------------------------------------------
 
+    def _io_event(self, event: Event, time_ns: int) -> None:
+        self.io.apply(event, time_ns)
+        if isinstance(event, IoApplicationStarted):
+            self._check_owner(self.io.applications.get(event.app))
+
+    def _mpi_event(self, event: Event, time_ns: int) -> None:
+        self.mpi.apply(event)
+        if isinstance(event, MpiRanksReported):
+            self._check_owner(self.mpi.programs.get(event.app))
+
     def _job(self, job_id: str) -> JobInfo:
         return self.jobs.setdefault(job_id, JobInfo(job_id=job_id))
 
@@ -247,7 +201,9 @@ class State(msgspec.Struct, kw_only=True):
         self.finished.pop(event.job_id, None)  # requeued under the same id
         job = self._job(event.job_id)
         job.nodes, job.running, job.started_ns = event.nodes, True, time_ns
-        self._own(job, event.user)
+        if event.user:
+            job.owned = True
+            self._own(job, event.user)
 
     def _job_finished(self, event: JobFinished, time_ns: int) -> None:
         job = self.jobs.get(event.job_id)
@@ -264,21 +220,26 @@ class State(msgspec.Struct, kw_only=True):
         if time_ns <= self.ended_staging.get(_staging_key(event), -1):
             return  # its end, which is later, came first
         job = self._job(event.job_id)
+        if job.owned and event.user and not may_serve(event.user, job):
+            return  # another user's data is not the job's, though it names the job's id
+        if event.user not in ("", "root", job.user):
+            self._own(job, event.user)
         job.staging[event.direction] = max(0, event.bytes)
         job.staging_ns[event.direction] = time_ns
+        job.staging_user[event.direction] = event.user
         if event.due_ns > 0:
             job.due_ns = event.due_ns
         if event.nodes and not job.nodes:
             job.nodes = event.nodes
-        self._own(job, event.user)
 
     def _staging_finished(self, event: StagingFinished, time_ns: int) -> None:
         _remember(self.ended_staging, _staging_key(event), time_ns)
         job = self.jobs.get(event.job_id)
         if job is None or time_ns < job.staging_ns.get(event.direction, 0):
             return
-        job.staging.pop(event.direction, None)
-        job.staging_ns.pop(event.direction, None)
+        if event.user and job.staging_user.get(event.direction, "") not in ("", event.user):
+            return  # the end of another user's
+        forget_staging(job, event.direction)
         if not job.staging and not job.running and event.job_id in self.finished:
             del self.jobs[event.job_id]
 
@@ -307,19 +268,27 @@ class State(msgspec.Struct, kw_only=True):
                 job.explicit_bps.pop(event.traffic, None)
 
     def _own(self, job: JobInfo, user: str) -> None:
-        """Note the owner of a job; flows that other users ascribed to it are no longer its."""
-        if not user:
-            return
+        """Note the owner of a job: what other users ascribed to it is no longer its."""
         job.user = user
-        for flow in self.flows.values():
-            if flow.job_id == job.job_id and not _may_serve(flow.user, job):
-                flow.job_id = None
+        for direction, who in list(job.staging_user.items()):
+            if who and not may_serve(who, job):
+                forget_staging(job, direction)
+        for owned in (self.flows, self.io.applications, self.mpi.programs):
+            for each in owned.values():
+                if each.job_id == job.job_id:
+                    self._check_owner(each)
+
+    def _check_owner(self, what: FlowInfo | IoApplication | MpiProgram | None) -> None:
+        """A flow or program of another user than the job's owner is of no job."""
+        job = self.jobs.get(what.job_id) if what is not None and what.job_id is not None else None
+        if what is not None and job is not None and not may_serve(what.user, job):
+            what.job_id = None
 
     def _flow_started(self, event: FlowStarted, time_ns: int) -> None:
         if time_ns <= self.ended_flows.get(event.flow_id, -1) or event.flow_id in self.flows:
             return  # its end came first, or the start is repeated
         job = self.jobs.get(event.job_id) if event.job_id is not None else None
-        job_id = event.job_id if job is None or _may_serve(event.user, job) else None
+        job_id = event.job_id if job is None or may_serve(event.user, job) else None
         self.flows[event.flow_id] = FlowInfo(
             flow_id=event.flow_id,
             traffic=event.traffic,
@@ -386,7 +355,7 @@ class State(msgspec.Struct, kw_only=True):
             except EventError:
                 continue
             if isinstance(action, FlowAction) and action.flow_id == event.flow_id:
-                asked = _changed(asked, action)
+                asked = changed(asked, action)
         if asked != flow.asked:
             flow.asked = asked
             flow.wanted = msgspec.structs.replace(flow.wanted, version=flow.wanted.version + 1)
@@ -416,9 +385,12 @@ class State(msgspec.Struct, kw_only=True):
         self.down_switches.pop(event.switch, None)
 
     def _link_use(self, event: LinkUse, time_ns: int) -> None:
-        """Rate of each class from edge switches towards other switches."""
+        """Rate out of every port, and of each class from edge switches towards other switches."""
         if self.topology is None or event.interval_ns <= 0:
             return
+        self.port_rate_bps = {}
+        for use in event.ports:
+            self.port_rate_bps.setdefault(use.node, {})[use.port] = use.bytes * 8e9 / event.interval_ns
         edges, uplinks = set(self.topology.edge_switches), set()
         for link in self.topology.switch_links:
             uplinks |= {(link.a, link.a_port), (link.b, link.b_port)}
@@ -437,39 +409,42 @@ class State(msgspec.Struct, kw_only=True):
         self.in_force = event.plan
 
 
-def _changed(settings: FlowSettings, action: FlowAction) -> FlowSettings:
-    change: dict[str, Any]
-    match action:
-        case SetRate():
-            change = {"rate_bps": action.rate_bps}
-        case SetMode():
-            change = {"mode": action.mode}
-        case SetLoaders():
-            change = {"loaders": action.loaders}
-        case Pause():
-            change = {"paused": True}
-        case Resume():
-            change = {"paused": False}
-    return msgspec.structs.replace(settings, **change)
-
-
-def _may_serve(user: str, job: JobInfo) -> bool:
-    """Whether a flow of `user` can be one of the job's: its owner's, the system's, or any if the owner is unknown."""
-    return not job.user or user in (job.user, "root")
-
-
 def _staging_key(event: StagingStarted | StagingFinished) -> str:
-    return f"{event.direction}:{event.job_id}"
+    """By user too: the end of one user's says nothing of another's."""
+    return f"{event.direction}:{event.job_id}" + (f":{event.user}" if event.user else "")
 
 
 def _remember(kept: dict[str, int], key: str, time_ns: int) -> None:
     kept.pop(key, None)
     kept[key] = time_ns
-    while len(kept) > FINISHED_KEPT:
-        del kept[next(iter(kept))]
+    if (
+        len(kept) > FINISHED_KEPT
+    ):  # many at once: a dictionary is slow to find its first key after each that has gone
+        for oldest in list(itertools.islice(kept, FORGOTTEN)):
+            del kept[oldest]
 
 
-_handlers: dict[type[Event], Callable[[State, Any, int], None]] = {
+_Fold = Callable[["State", Any, int], None]
+
+
+def _fold_of(kind: type[Event]) -> _Fold:
+    """What folds events of this type into every part of the state."""
+    found = [_handlers[kind]] if kind in _handlers else []
+    if issubclass(kind, IO_EVENTS):
+        found.append(State._io_event)
+    if issubclass(kind, MPI_EVENTS):
+        found.append(State._mpi_event)
+
+    def each(state: State, event: Any, time_ns: int) -> None:
+        for fold in found:
+            fold(state, event, time_ns)
+
+    return found[0] if len(found) == 1 else each
+
+
+_folds: dict[type[Event], _Fold] = {}
+
+_handlers: dict[type[Event], _Fold] = {
     JobStarted: State._job_started,
     JobFinished: State._job_finished,
     StagingStarted: State._staging_started,

@@ -4,8 +4,8 @@ Arrives: a number, or text such as `200M`, `16Mi`, `64 kB`, `100 Mbit/s`.
 Leaves: bytes, bytes/s or bit/s as integers, or an error that states what is accepted.
 Must not know: the option or key of the value.
 
-Prefixes follow SI and IEC 80000-13 (docs/reference/units.md): K, M, G, T, P are powers of 1000; Ki, Mi, Gi, Ti, Pi are
-powers of 1024. Bits are always written `bit`.
+As for rclone, rsync and the GNU tools, K, Ki and KiB are 1024 bytes, and kB is 1000 (docs/reference/units.md). Bits are
+always written `bit`, and kbit is 1000 of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class UnitError(ValueError):
 
 
 def parse_size(value: object, *, least: int = 0, most: int = MOST_BYTES) -> int:
-    """`64 MB` -> 64,000,000; `64Mi` -> 67,108,864. Raises UnitError."""
+    """`64 MB` -> 64,000,000; `64M`, `64MiB` -> 67,108,864. Raises UnitError."""
     what = "amount of bytes"
     number, unit = _quantity(value, what)
     if _bits(unit) is not None:
@@ -48,16 +48,29 @@ def parse_size(value: object, *, least: int = 0, most: int = MOST_BYTES) -> int:
 
 
 def parse_rate(value: object, *, least: int = 1, most: int = MOST_BYTES) -> int:
-    """`100M`, `100 MB/s` or, in bits, `800 Mbit/s` in bytes/s, rounded down. Raises UnitError."""
+    """`100 MB/s`, `100M` (MiB/s) or, in bits, `800 Mbit/s` in bytes/s, rounded down. Raises UnitError."""
     what = "rate"
     number, unit = _quantity(value, what)
     bits = _bits(unit)
     if bits is not None:
-        found = int(number * _factor(value, bits, what) / 8)
+        found = int(number * _factor(value, bits, what, bits=True) / 8)
     else:
         unit = unit.removesuffix("/s")
         found = _whole(value, number, number * _factor(value, unit, what), unit, what)
     return _within(value, found, least, most, what)
+
+
+AGES_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "M": 30 * 86400, "y": 365 * 86400}
+
+
+def parse_age(text: str) -> int:
+    """`30d`, `12h` or `1.5w` in seconds, with the units of rclone; the unit is required. Raises UnitError."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdwMy])", text, re.ASCII)
+    if found is None:
+        raise UnitError(
+            f"{_shown(text)} is no age such as 30d, 12h or 1.5w: the units are s, m, h, d, w, M and y"
+        )
+    return int(float(found[1]) * AGES_S[found[2]])
 
 
 def parse_bit_rate(value: object, *, least: float = 1, most: float = MOST_BITS) -> float:
@@ -67,12 +80,12 @@ def parse_bit_rate(value: object, *, least: float = 1, most: float = MOST_BITS) 
     bits = _bits(unit)
     if bits is None:
         raise _wrong(value, what, "give the unit: kbit, Mbit or Gbit")
-    return _within(value, float(number * _factor(value, bits, what)), least, most, what)
+    return _within(value, float(number * _factor(value, bits, what, bits=True)), least, most, what)
 
 
 _SUCH = {
-    "amount of bytes": "such as 64M, 1.5G or 16Mi",
-    "rate": "such as 100M, 1.5G or 800Mbit",
+    "amount of bytes": "such as 64M, 1.5GiB or 16MB",
+    "rate": "such as 100M, 1.5GB or 800Mbit",
     "rate in bits": "such as 100 Mbit or 1.5 Gbit/s",
 }
 """Kind of quantity -> examples."""
@@ -111,14 +124,15 @@ def _bits(unit: str) -> str | None:
     return None
 
 
-def _factor(value: object, unit: str, what: str) -> int:
+def _factor(value: object, unit: str, what: str, *, bits: bool = False) -> int:
     if unit.endswith("b"):
-        bits = f", {unit[:-1]}bit for bits" if "rate" in what else ""
-        raise _wrong(value, what, f"b may mean bits or bytes: write {unit[:-1]}B for bytes{bits}")
+        or_bits = f", {unit[:-1]}bit for bits" if "rate" in what else ""
+        raise _wrong(value, what, f"b may mean bits or bytes: write {unit[:-1]}B for bytes{or_bits}")
     found = _UNIT.fullmatch(unit.removesuffix("B"))
     if found is None or (found[2] and not found[1]):
-        raise _wrong(value, what, "K, M, G, T, P are powers of 1000, Ki, Mi, Gi, Ti, Pi of 1024")
-    base = 1024 if found[2] else 1000
+        raise _wrong(value, what, "K and KiB are 1024 bytes, kB is 1000; likewise M, G, T and P")
+    decimal = bits or unit.endswith("B")
+    base = 1024 if found[2] or not decimal else 1000
     return int(base ** PREFIXES.index(found[1].lower()))
 
 

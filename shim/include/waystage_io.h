@@ -57,6 +57,9 @@ const char *ws_io_message(void);
 int ws_io_connect(const char *socket, const char *token, int timeout_ms, ws_io_node **node);
 void ws_io_disconnect(ws_io_node *node);
 
+/* `revive` is called, by any thread that waits, while no process answers: the caller may start one. NULL: none. */
+int ws_io_on_absence(void (*revive)(void));
+
 /* The address at which aggregators of other nodes reach this node's: text, to be gathered by the caller. */
 int ws_io_address(ws_io_node *node, char *text, size_t capacity);
 
@@ -201,6 +204,28 @@ int ws_io_next(ws_io_coupling *coupling, int64_t after, int64_t *version);
 /* Type and shape of a variable. `dimensions`: room in `shape`, then those of the variable. */
 int ws_io_inquire(ws_io_coupling *coupling, int64_t version, const char *variable, char *element, size_t capacity,
                   int64_t *element_bytes, int *dimensions, int64_t *shape);
+
+/* A version as a file: what an MPI-IO program sees under the name `waystage:NAME`. A writer's begins empty, or with the
+ * bytes of the version before where that was committed with `keep`; a reader's, which ws_io_next() gave, does not
+ * change. Bytes that were never written are 0. A write has happened when it returns: of two that come one after the
+ * other, on any ranks, the later one holds. ws_io_commit() releases a reader's. Readers of boxes get the same bytes as
+ * variable "bytes". */
+int ws_io_version_open(ws_io_coupling *coupling, int64_t version);
+/* As ws_io_set_view(). */
+int ws_io_version_view(ws_io_coupling *coupling, int64_t displacement, int64_t etype, const ws_io_type *filetype);
+/* `offset` counts bytes of the view; `moved` is less where a read meets the end of the file. */
+int ws_io_version_write(ws_io_coupling *coupling, int64_t offset, const void *buffer, int64_t count,
+                        const ws_io_type *memory, int64_t *moved);
+int ws_io_version_read(ws_io_coupling *coupling, int64_t offset, void *buffer, int64_t count, const ws_io_type *memory,
+                       int64_t *moved);
+int ws_io_version_size(ws_io_coupling *coupling, int64_t *bytes);
+/* One writer, while no other writes; afterwards the others call ws_io_version_size(). */
+int ws_io_version_resize(ws_io_coupling *coupling, int64_t bytes);
+/* Offset in the file of the view's byte at `offset`; bytes of the view before the end of the file. */
+int ws_io_version_position(ws_io_coupling *coupling, int64_t offset, int64_t *position);
+int ws_io_version_end(ws_io_coupling *coupling, int64_t *offset);
+/* A writer has ended its writes, and all others have, where versions are stored: as NAME.VERSION. */
+int ws_io_version_commit(ws_io_coupling *coupling, int keep);
 
 /* Closes it; a writer waits until its versions are read, at most `timeout_ms`, and then has WS_IO_TIMEOUT.
  * With a negative `timeout_ms` the other ranks see this one die: it leaves after an error. */

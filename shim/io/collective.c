@@ -11,8 +11,15 @@
 /* How long operations are repeated that lose their aggregators, in seconds: by then a killed one runs again. */
 #define LEASE_S 60
 
+/* FAILED: an error of MPI between the ranks, as where a rank has died; `result` has its class. */
+enum outcome { DONE, LOST, UNSUPPORTED, VIEW_OF_DATATYPE, VIEW_NOT_MONOTONE, FAILED };
+
+/* What ranks add up before an operation: bytes; ranks whose datatype is not supported; ranks whose view is unfit, by
+ * reason. */
+#define TOTALS 4
+
 struct control {
-    int32_t result, give_up;
+    int32_t result, give_up; /* of enum outcome */
     int64_t length;
     unsigned char blob[WS_IO_CONTROL_BYTES];
 };
@@ -38,7 +45,9 @@ static double lease_s(void) {
 /* -- what the MPI library does itself ------------------------------------------------------------------------------ */
 
 static int delegated(struct ws_file *f, const struct ws_access *a, MPI_Status *status) {
-    ws_file_real_view(f);
+    int result = ws_file_real_view(f);
+    if (result != MPI_SUCCESS)
+        return result;
     MPI_Datatype type = a->type;
     int count = (int)a->count;
     return a->write ? ws_real.write_at_all(f->handle, a->offset, a->buffer, count, type, status)
@@ -50,7 +59,7 @@ static int is_native(struct ws_file *f, int write) {
     if (f->lost)
         return 0;
     if (f->foreign)
-        return 0; /* ws_set_view said so */
+        return 0; /* that was said */
     if (f->atomic) {
         ws_file_say(f, WS_SAID_ATOMIC, "the file is in atomic mode");
         return 0;
@@ -80,16 +89,27 @@ static int of_severity(int severity) {
 
 /* A barrier too: no rank waits for an aggregator, where MPI makes no progress, before all ranks are in this call. A
  * rank could otherwise wait for a message that this one has still to deliver. */
-static int announce(struct ws_file *f, int64_t bytes, int unsupported, int64_t total[2]) {
-    int64_t mine[2] = {bytes, unsupported};
-    return PMPI_Reduce(mine, total, 2, MPI_INT64_T, MPI_SUM, 0, f->comm);
+static int announce(struct ws_file *f, int64_t bytes, int unsupported, int64_t total[TOTALS]) {
+    int64_t mine[TOTALS] = {bytes, unsupported, f->unfit == WS_UNFIT_DATATYPE, f->unfit == WS_UNFIT_ORDER};
+    return PMPI_Reduce(mine, total, TOTALS, MPI_INT64_T, MPI_SUM, 0, f->comm);
+}
+
+/* Why the MPI library does an operation, or nothing. */
+static int32_t refusal(const int64_t total[TOTALS], double began) {
+    if (total[2] != 0)
+        return VIEW_OF_DATATYPE;
+    if (total[3] != 0)
+        return VIEW_NOT_MONOTONE;
+    if (total[1] != 0)
+        return UNSUPPORTED;
+    return now_s() - began > lease_s() ? LOST : DONE;
 }
 
 /* Rank 0's answer on all ranks. `give_up` is decided in one place, as clocks differ. */
-static int control_point(struct ws_file *f, int write, const int64_t total[2], double began, struct control *c) {
+static int control_point(struct ws_file *f, int write, const int64_t total[TOTALS], double began, struct control *c) {
     if (f->rank == 0) {
         size_t length = 0;
-        c->give_up = total[1] != 0 ? 2 : now_s() - began > lease_s();
+        c->give_up = (int32_t)refusal(total, began);
         c->result = WS_IO_OK;
         if (!c->give_up)
             c->result = ws_library.control_point(f->file, write, total[0], c->blob, sizeof c->blob, &length);
@@ -121,9 +141,6 @@ static void pause_ms(long ms) {
     nanosleep(&t, NULL);
 }
 
-/* FAILED: an error of MPI between the ranks, as where a rank has died; `result` has its class. */
-enum outcome { DONE, UNSUPPORTED, LOST, FAILED };
-
 static enum outcome native(struct ws_file *f, const struct ws_access *a, int *result, int64_t *moved) {
     static const struct ws_type nothing = {.dense = 1};
     struct control *c = malloc(sizeof *c);
@@ -144,7 +161,7 @@ static enum outcome native(struct ws_file *f, const struct ws_access *a, int *re
     int failed;
     enum outcome outcome = DONE;
     for (long wait = 1;; wait = wait < 256 ? 2 * wait : wait) {
-        int64_t total[2] = {0, 0};
+        int64_t total[TOTALS] = {0};
         int mine, all;
         failed = announce(f, memory->size * taken.count, unsupported, total);
         if (failed == MPI_SUCCESS)
@@ -152,7 +169,7 @@ static enum outcome native(struct ws_file *f, const struct ws_access *a, int *re
         if (failed != MPI_SUCCESS)
             break;
         if (c->give_up) {
-            outcome = c->give_up == 2 ? UNSUPPORTED : LOST;
+            outcome = (enum outcome)c->give_up;
             break;
         }
         *moved = 0;
@@ -177,7 +194,7 @@ static enum outcome native(struct ws_file *f, const struct ws_access *a, int *re
     return outcome;
 }
 
-static void set_status(MPI_Status *status, int64_t moved) {
+void ws_set_status(MPI_Status *status, int64_t moved) {
     if (status == MPI_STATUS_IGNORE)
         return;
     PMPI_Status_set_cancelled(status, 0);
@@ -196,6 +213,14 @@ int ws_collective(struct ws_file *f, const struct ws_access *a, MPI_Status *stat
     case UNSUPPORTED:
         ws_file_say(f, WS_SAID_TYPE, "a datatype is not supported");
         return delegated(f, a, status);
+    case VIEW_OF_DATATYPE:
+        f->foreign = 1;
+        ws_file_say(f, WS_SAID_VIEW, "the datatype of the view is not supported");
+        return delegated(f, a, status);
+    case VIEW_NOT_MONOTONE:
+        f->foreign = 1;
+        ws_file_say(f, WS_SAID_VIEW, "the view is not monotone");
+        return delegated(f, a, status);
     case LOST:
         f->lost = 1;
         ws_file_say(f, WS_SAID_LOST, "the aggregators did not answer within the lease");
@@ -205,7 +230,7 @@ int ws_collective(struct ws_file *f, const struct ws_access *a, MPI_Status *stat
     default:
         break;
     }
-    set_status(status, result == WS_IO_OK ? moved : 0);
+    ws_set_status(status, result == WS_IO_OK ? moved : 0);
     if (result == WS_IO_OK)
         return MPI_SUCCESS;
     if (ws_verbose() && f->rank == 0)

@@ -3,6 +3,7 @@
  * It is built outside of Open MPI's tree, against its component headers, and found by `mca_base_component_path`.
  */
 #include "file.h"
+#include "named.h"
 #include "ops.h"
 
 #include "ompi_config.h"
@@ -14,6 +15,7 @@
 #include "opal/mca/base/base.h"
 #include "opal/util/info.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Above ompio's 30 and romio321's 40 (on Lustre ompio asks for less). */
@@ -78,28 +80,74 @@ static void report_hints(struct ompi_file_t *file, opal_info_t *info) {
     }
 }
 
-static int file_open(struct ompi_communicator_t *comm, const char *name, int amode, struct opal_info_t *info,
-                     struct ompi_file_t *file) {
+/* ompio's open of a file that exists by now. */
+static int open_late(struct ompi_file_t *file) {
+    int amode = file->f_amode & ~(MPI_MODE_CREATE | MPI_MODE_EXCL);
+    return ompio->io_module_file_open(file->f_comm, file->f_filename, amode, file->super.s_info, file);
+}
+
+static int open_named(struct ompi_communicator_t *comm, const char *name, int amode, struct opal_info_t *info,
+                      struct ompi_file_t *file) {
     struct ws_hints *hints = calloc(1, sizeof *hints);
+    struct ws_file *named;
     if (hints == NULL)
         return MPI_ERR_NO_MEM;
     read_hints(info, hints);
-    MPI_Comm own = ws_file_prepare(comm, amode, hints);
-    for (int i = 0; own != MPI_COMM_NULL && info != NULL && i < hints->count; i++)
-        opal_info_set(info, hints->text[2 * i], hints->text[2 * i + 1]);
-    int result = ompio->io_module_file_open(comm, name, amode, info, file);
-    if (own != MPI_COMM_NULL) {
-        struct ws_opening opening = {file, own, name, amode, result != OMPI_SUCCESS, hints};
-        ws_file_attach(&opening);
-        report_hints(file, info);
+    int result = ws_named_open(comm, name, amode, hints, &named);
+    free(hints);
+    if (result != MPI_SUCCESS)
+        return result;
+    result = ompio->io_module_file_open(comm, WS_NAMED_STANDS_FOR, amode & ~WS_NAMED_LEFT_OUT, info, file);
+    if (result == OMPI_SUCCESS)
+        ws_named_attach(named, file);
+    else
+        ws_named_abandon(named);
+    return result;
+}
+
+static int file_open(struct ompi_communicator_t *comm, const char *name, int amode, struct opal_info_t *info,
+                     struct ompi_file_t *file) {
+    if (ws_named_is(name))
+        return open_named(comm, name, amode, info, file);
+    struct ws_opening *o = calloc(1, sizeof *o);
+    struct ws_hints *hints = calloc(1, sizeof *hints);
+    int result = o != NULL && hints != NULL ? OMPI_SUCCESS : MPI_ERR_NO_MEM;
+    if (result == OMPI_SUCCESS) {
+        read_hints(info, hints);
+        *o = (struct ws_opening){.handle = file, .name = name, .amode = amode, .hints = hints};
+        ws_file_prepare(comm, o);
+        int prepared = o->comm != MPI_COMM_NULL;
+        for (int i = 0; prepared && info != NULL && i < hints->count; i++)
+            opal_info_set(info, hints->text[2 * i], hints->text[2 * i + 1]);
+        if (!o->late)
+            result = ompio->io_module_file_open(comm, name, amode, info, file);
+        o->failed = result != OMPI_SUCCESS;
+        int attached = prepared && ws_file_attach(o);
+        if (o->late && !attached)
+            result = open_late(file);
+        if (attached)
+            report_hints(file, info);
     }
     free(hints);
+    free(o);
     return result;
 }
 
 static int file_close(struct ompi_file_t *file) {
-    ws_file_detach(file);
-    return ompio->io_module_file_close(file);
+    struct ws_file *attached = ws_file_find(file);
+    if (attached != NULL && attached->named != NULL) {
+        int result = ws_named_close(attached), closed = ompio->io_module_file_close(file);
+        return result != MPI_SUCCESS ? result : closed;
+    }
+    if (ws_file_detach(file))
+        return ompio->io_module_file_close(file);
+    return ompio_component->io_file_unquery(file, file->f_io_selected_data);
+}
+
+/* ompio's answer is of a file that it has opened. */
+static int get_amode(struct ompi_file_t *file, int *amode) {
+    *amode = file->f_amode;
+    return OMPI_SUCCESS;
 }
 
 static int real_set_view(MPI_File file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
@@ -132,11 +180,13 @@ static void replace_functions(void) {
     WS_FUNCTIONS(WS_REPLACE)
 #undef WS_REPLACE
     ws_real.set_view = real_set_view;
+    ws_real.open_late = open_late;
     ws_real.raise = raise_by_return;
     ws_real.name = "ompio";
     module.io_module_file_open = file_open;
     module.io_module_file_close = file_close;
     module.io_module_file_set_view = set_view;
+    module.io_module_file_get_amode = get_amode;
 }
 
 /* -- the component ------------------------------------------------------------------------------------------------- */

@@ -2,11 +2,14 @@
 #include "node.h"
 #include "say.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct ws_real ws_real;
 
@@ -20,6 +23,22 @@ struct ws_file *ws_file_find(MPI_File handle) {
         file = file->next;
     pthread_mutex_unlock(&files_lock);
     return file;
+}
+
+void ws_file_enlist(struct ws_file *f) {
+    pthread_mutex_lock(&files_lock);
+    f->next = files;
+    files = f;
+    pthread_mutex_unlock(&files_lock);
+}
+
+void ws_file_delist(struct ws_file *f) {
+    pthread_mutex_lock(&files_lock);
+    struct ws_file **link = &files;
+    while (*link != f)
+        link = &(*link)->next;
+    *link = f->next;
+    pthread_mutex_unlock(&files_lock);
 }
 
 void ws_file_say(struct ws_file *file, enum ws_kind kind, const char *why) {
@@ -50,31 +69,6 @@ int ws_error_class(int result) {
 
 /* -- opening and closing ------------------------------------------------------------------------------------------- */
 
-MPI_Comm ws_file_prepare(MPI_Comm comm, int amode, struct ws_hints *hints) {
-    int size, between;
-    if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &between) != MPI_SUCCESS || between)
-        return MPI_COMM_NULL;
-    PMPI_Comm_size(comm, &size);
-    /* One rank has no one to gather with; a sequential file has shared pointers only. */
-    if (size == 1 || (amode & MPI_MODE_SEQUENTIAL) != 0)
-        return MPI_COMM_NULL;
-    MPI_Comm own;
-    if (PMPI_Comm_dup(comm, &own) != MPI_SUCCESS)
-        return MPI_COMM_NULL;
-    PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
-    int same = ws_hints_of_rank_0(hints, own);
-    if (!same && ws_verbose())
-        ws_say("hints differ from those of rank 0, which hold for all");
-    return own;
-}
-
-/* The lowest rank on which `ok` is 0, or -1. Collective. */
-static int first_not(MPI_Comm comm, int rank, int ok) {
-    int mine = ok ? INT_MAX : rank, first;
-    PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
-    return first == INT_MAX ? -1 : first;
-}
-
 /* ROMIO's names of file systems before a path. Another one, like `waystage:NAME`, is no path. */
 static const char *without_file_system(const char *name) {
     static const char *const prefixes[] = {"ufs:", "nfs:", "xfs:", "lustre:", "gpfs:"};
@@ -84,14 +78,72 @@ static const char *without_file_system(const char *name) {
     return name;
 }
 
-struct rank_0 {
-    int result;
-    unsigned char id[WS_IO_ID_BYTES];
-    char path[PATH_MAX];
-};
+/* Rank 0, whose hints these are: makes and opens the file, so that the library's own open can wait. 0: the library
+ * opens it at once. It reports what is wrong with a file, and it knows the modes and hints below. */
+static int open_first(struct ws_opening *o) {
+    int modes = MPI_MODE_APPEND | MPI_MODE_DELETE_ON_CLOSE, reads = (o->amode & MPI_MODE_RDONLY) != 0;
+    int one = reads + ((o->amode & MPI_MODE_WRONLY) != 0) + ((o->amode & MPI_MODE_RDWR) != 0) == 1;
+    if (!one || (reads && (o->amode & (MPI_MODE_CREATE | MPI_MODE_EXCL)) != 0))
+        return 0; /* an error of the program */
+    if (ws_real.open_late == NULL || (o->amode & modes) != 0 || ws_hints_switch(o->hints, "waystage_io", 1) == 0 ||
+        !ws_hints_switch(o->hints, "romio_cb_write", 1) || !ws_hints_switch(o->hints, "romio_cb_read", 1) ||
+        ws_hints_get(o->hints, "striping_unit") != NULL || ws_hints_get(o->hints, "striping_factor") != NULL)
+        return 0;
+    if (without_file_system(o->name) != o->name || ws_library_load() != NULL)
+        return 0;
+    struct stat is;
+    int how = reads ? O_RDONLY : (o->amode & MPI_MODE_WRONLY) != 0 ? O_WRONLY : O_RDWR;
+    how |= (o->amode & MPI_MODE_CREATE) != 0 ? O_CREAT : 0;
+    how |= (o->amode & MPI_MODE_EXCL) != 0 ? O_EXCL : 0;
+    /* A FIFO must not block. */
+    int opened = open(o->name, how | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    if (opened < 0)
+        return 0;
+    int fits = fstat(opened, &is) == 0 && S_ISREG(is.st_mode);
+    close(opened);
+    o->found.result = WS_IO_OK;
+    return fits && realpath(o->name, o->found.path) != NULL && ws_library.file_id(o->found.id) == WS_IO_OK;
+}
+
+void ws_file_prepare(MPI_Comm comm, struct ws_opening *o) {
+    struct {
+        int late;
+        struct ws_found found;
+    } *first;
+    int rank, size, between;
+    o->comm = MPI_COMM_NULL;
+    o->late = 0;
+    if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &between) != MPI_SUCCESS || between)
+        return;
+    PMPI_Comm_size(comm, &size);
+    PMPI_Comm_rank(comm, &rank);
+    /* One rank has no one to gather with; a sequential file has shared pointers only. */
+    if (size == 1 || (o->amode & MPI_MODE_SEQUENTIAL) != 0 || PMPI_Comm_dup(comm, &o->comm) != MPI_SUCCESS)
+        return;
+    PMPI_Comm_set_errhandler(o->comm, MPI_ERRORS_RETURN);
+    if ((first = calloc(1, sizeof *first)) == NULL)
+        PMPI_Abort(comm, 1);
+    if (rank == 0) {
+        first->late = open_first(o);
+        first->found = o->found;
+    }
+    int same = ws_hints_of_rank_0(o->hints, first, sizeof *first, o->comm);
+    if (!same && ws_verbose())
+        ws_say("hints differ from those of rank 0, which hold for all");
+    o->late = first->late;
+    o->found = first->found;
+    free(first);
+}
+
+/* The lowest rank on which `ok` is 0, or -1. Collective. */
+static int first_not(MPI_Comm comm, int rank, int ok) {
+    int mine = ok ? INT_MAX : rank, first;
+    PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
+    return first == INT_MAX ? -1 : first;
+}
 
 static int open_at_aggregators(struct ws_file *f, const struct ws_nodes *nodes, const struct ws_hints *hints,
-                               struct rank_0 *chosen) {
+                               const struct ws_found *chosen) {
     const char *texts[2 * WS_MAX_HINTS];
     for (int i = 0; i < 2 * hints->count; i++)
         texts[i] = hints->text[i];
@@ -121,23 +173,47 @@ static int open_at_aggregators(struct ws_file *f, const struct ws_nodes *nodes, 
     return result;
 }
 
-/* Rank 0 first: it fails alone where the file cannot be opened at all. */
-static const char *open_together(struct ws_file *f, const struct ws_nodes *nodes, const struct ws_hints *hints) {
-    static struct rank_0 chosen; /* one open at a time: MPI_File_open is collective over f->comm */
-    if (f->rank == 0) {
-        memset(&chosen, 0, sizeof chosen);
-        if (realpath(without_file_system(f->name), chosen.path) == NULL)
-            chosen.result = WS_IO_NO_SUCH_FILE;
-        else
-            chosen.result = ws_library.file_id(chosen.id);
-        if (chosen.result == WS_IO_OK)
-            chosen.result = open_at_aggregators(f, nodes, hints, &chosen);
+/* DIR/.waystage-shared-ID beside the file: the file is of this open alone. */
+static char *beside(const char *path, const unsigned char *id) {
+    static const char mark[] = "/.waystage-shared-";
+    const char *end = strrchr(path, '/');
+    size_t folder = end != NULL ? (size_t)(end - path) : 0;
+    char *found = malloc(folder + sizeof mark + 2 * WS_IO_ID_BYTES);
+    if (found == NULL)
+        return NULL;
+    memcpy(found, path, folder);
+    strcpy(found + folder, mark);
+    for (int i = 0; i < WS_IO_ID_BYTES; i++)
+        sprintf(found + folder + sizeof mark - 1 + 2 * i, "%02x", id[i]);
+    return found;
+}
+
+/* Where rank 0 has not opened the file itself, it goes first: it fails alone where the file cannot be opened at all. */
+static const char *open_together(struct ws_file *f, const struct ws_nodes *nodes, const struct ws_opening *o) {
+    struct ws_found *chosen = malloc(sizeof *chosen);
+    if (chosen == NULL)
+        PMPI_Abort(f->comm, 1);
+    *chosen = o->found;
+    if (!o->late) {
+        if (f->rank == 0) {
+            memset(chosen, 0, sizeof *chosen);
+            if (realpath(without_file_system(f->name), chosen->path) == NULL)
+                chosen->result = WS_IO_NO_SUCH_FILE;
+            else
+                chosen->result = ws_library.file_id(chosen->id);
+            if (chosen->result == WS_IO_OK)
+                chosen->result = open_at_aggregators(f, nodes, o->hints, chosen);
+        }
+        PMPI_Bcast(chosen, sizeof *chosen, MPI_BYTE, 0, f->comm);
     }
-    PMPI_Bcast(&chosen, sizeof chosen, MPI_BYTE, 0, f->comm);
-    if (f->rank != 0 && chosen.result == WS_IO_OK)
-        chosen.result = open_at_aggregators(f, nodes, hints, &chosen);
-    f->path = chosen.result == WS_IO_OK ? strdup(chosen.path) : NULL;
-    return f->path != NULL ? NULL : ws_library.message();
+    if ((f->rank != 0 || o->late) && chosen->result == WS_IO_OK)
+        chosen->result = open_at_aggregators(f, nodes, o->hints, chosen);
+    if (chosen->result == WS_IO_OK) {
+        f->path = strdup(chosen->path);
+        f->shared_path = beside(chosen->path, chosen->id);
+    }
+    free(chosen);
+    return f->path != NULL && f->shared_path != NULL ? NULL : ws_library.message();
 }
 
 static void release(struct ws_file *f) {
@@ -147,6 +223,7 @@ static void release(struct ws_file *f) {
     PMPI_Comm_free(&f->comm);
     free(f->name);
     free(f->path);
+    free(f->shared_path);
     free(f);
 }
 
@@ -156,20 +233,16 @@ static const char *attach(struct ws_file *f, const struct ws_opening *o, int *fi
         why = "the hint waystage_io is false";
     else if (!o->failed && (f->node = ws_node_connect()) == NULL)
         why = ws_node_why();
-    if ((*first = first_not(f->comm, f->rank, !o->failed && why == NULL)) >= 0)
-        return why;
     struct ws_nodes nodes;
-    if (!ws_nodes_gather(f->comm, f->node, &nodes)) {
-        *first = 0;
-        return "the addresses of the nodes could not be gathered";
-    }
-    why = open_together(f, &nodes, o->hints);
+    if ((*first = ws_nodes_gather(f->comm, !o->failed && why == NULL ? f->node : NULL, &nodes)) >= 0)
+        return why != NULL || o->failed ? why : "the addresses of the nodes do not fit together";
+    why = open_together(f, &nodes, o);
     ws_nodes_free(&nodes);
     *first = first_not(f->comm, f->rank, why == NULL);
     return why;
 }
 
-void ws_file_attach(const struct ws_opening *opening) {
+int ws_file_attach(const struct ws_opening *opening) {
     struct ws_file *f = calloc(1, sizeof *f);
     /* Without memory for this nothing works: the other ranks learn of it as an error of MPI. */
     if (f == NULL)
@@ -187,24 +260,24 @@ void ws_file_attach(const struct ws_opening *opening) {
         if (first == f->rank && why != NULL)
             ws_say("%s: not through aggregators, since on rank %d: %s", opening->name, f->rank, why);
         release(f);
-        return;
+        return 0;
     }
     f->no_write = !ws_hints_switch(opening->hints, "romio_cb_write", 1);
     f->no_read = !ws_hints_switch(opening->hints, "romio_cb_read", 1);
     f->etype = f->filetype = MPI_BYTE;
     f->etype_bytes = f->filetype_bytes = 1;
-    f->library_etype = f->library_filetype = MPI_BYTE;
-    f->real_view = 1;
+    f->dense = 1;
+    f->opened = !opening->late;
     /* MPI_MODE_APPEND moved it. */
-    ws_real.get_position(f->handle, &f->position);
+    if (f->opened)
+        ws_real.get_position(f->handle, &f->position);
+    f->shared_from = f->position;
     char unit[32] = "", from[32] = "";
     if (f->rank == 0 && ws_verbose() && ws_library.hint(f->file, "striping_unit", unit, sizeof unit) == WS_IO_OK &&
         ws_library.hint(f->file, "waystage_unit_from", from, sizeof from) == WS_IO_OK)
         ws_say("%s: through aggregators, in units of %s bytes (%s)", f->name, unit, from);
-    pthread_mutex_lock(&files_lock);
-    f->next = files;
-    files = f;
-    pthread_mutex_unlock(&files_lock);
+    ws_file_enlist(f);
+    return 1;
 }
 
 static void close_alone(struct ws_file *f) {
@@ -213,17 +286,18 @@ static void close_alone(struct ws_file *f) {
     f->alone = MPI_FILE_NULL;
 }
 
-void ws_file_detach(MPI_File handle) {
+int ws_file_detach(MPI_File handle) {
     struct ws_file *f = ws_file_find(handle);
     if (f == NULL)
-        return;
-    pthread_mutex_lock(&files_lock);
-    struct ws_file **link = &files;
-    while (*link != f)
-        link = &(*link)->next;
-    *link = f->next;
-    pthread_mutex_unlock(&files_lock);
+        return 1;
+    ws_file_delist(f);
     close_alone(f);
     ws_forget_view(f);
+    /* No rank is past the close before all have ended what they write by themselves. */
+    int any = 0, opened = f->opened == 1;
+    PMPI_Allreduce(&f->shared, &any, 1, MPI_INT, MPI_MAX, f->comm);
+    if (any && f->rank == 0)
+        unlink(f->shared_path);
     release(f);
+    return opened;
 }

@@ -33,12 +33,25 @@ int ws_hints_switch(const struct ws_hints *hints, const char *key, int otherwise
     return otherwise;
 }
 
-int ws_hints_of_rank_0(struct ws_hints *hints, MPI_Comm comm) {
+/* One message with `more`, where there is no hint. */
+static int first_of_rank_0(int count, void *more, int bytes, MPI_Comm comm) {
+    unsigned char *both = malloc(sizeof count + (size_t)bytes);
+    if (both == NULL)
+        PMPI_Abort(comm, 1);
+    memcpy(both, &count, sizeof count);
+    memcpy(both + sizeof count, more, (size_t)bytes);
+    PMPI_Bcast(both, (int)sizeof count + bytes, MPI_BYTE, 0, comm);
+    memcpy(&count, both, sizeof count);
+    memcpy(more, both + sizeof count, (size_t)bytes);
+    free(both);
+    return count;
+}
+
+int ws_hints_of_rank_0(struct ws_hints *hints, void *more, int bytes, MPI_Comm comm) {
     static const struct ws_hints none;
     int rank, same;
     PMPI_Comm_rank(comm, &rank);
-    int count = hints->count;
-    PMPI_Bcast(&count, 1, MPI_INT, 0, comm);
+    int count = first_of_rank_0(hints->count, more, bytes, comm);
     if (count == 0) {
         same = hints->count == 0;
         *hints = none;

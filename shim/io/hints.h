@@ -25,8 +25,9 @@ const char *ws_hints_get(const struct ws_hints *hints, const char *key);
 /* 1 for "true", "enable" and "1", 0 for "false", "disable" and "0", else `otherwise`. */
 int ws_hints_switch(const struct ws_hints *hints, const char *key, int otherwise);
 
-/* Collective: replaces each rank's by those of rank 0. Returns whether they were the same here before. */
-int ws_hints_of_rank_0(struct ws_hints *hints, MPI_Comm comm);
+/* Collective: replaces each rank's by those of rank 0, and with them `bytes` bytes at `more`. Returns whether the hints
+ * were the same here before. */
+int ws_hints_of_rank_0(struct ws_hints *hints, void *more, int bytes, MPI_Comm comm);
 
 /* Keys whose values MPI_File_get_info reports as the aggregators have them; the last is NULL. */
 extern const char *const ws_hints_in_force[];

@@ -29,6 +29,10 @@ static const char *load(void) {
                  ws_library.abi(), WS_IO_ABI);
         return why;
     }
+    /* Of the preloaded library (start.c), where this is a component. */
+    void (*revive)(void);
+    *(void **)&revive = dlsym(RTLD_DEFAULT, "ws_node_revive");
+    ws_library.on_absence(revive);
     return NULL;
 }
 

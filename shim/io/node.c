@@ -1,5 +1,6 @@
 #include "node.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,42 +87,90 @@ static int number(const uint64_t *hashes, int size, int *of_rank) {
     return count;
 }
 
-int ws_nodes_gather(MPI_Comm comm, ws_io_node *node, struct ws_nodes *nodes) {
-    int rank, size, ok = 1, all_ok;
-    char mine[WS_ADDRESS_BYTES] = "";
-    PMPI_Comm_rank(comm, &rank);
-    PMPI_Comm_size(comm, &size);
-    memset(nodes, 0, sizeof *nodes);
-    uint64_t *hashes = malloc(sizeof *hashes * (size_t)size), hash;
+static int first_not(MPI_Comm comm, int rank, int ok) {
+    int mine = ok ? INT_MAX : rank, first;
+    PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
+    return first == INT_MAX ? -1 : first;
+}
+
+/* Files of one process of threads may be opened in another order on each rank. */
+static int is_of_world(MPI_Comm comm) {
+    int how;
+    return !threads_share() && PMPI_Comm_compare(comm, MPI_COMM_WORLD, &how) == MPI_SUCCESS &&
+           (how == MPI_IDENT || how == MPI_CONGRUENT);
+}
+
+static int copied(struct ws_nodes *to, const struct ws_nodes *from, int size) {
+    to->count = from->count;
+    to->address = malloc(sizeof *to->address * (size_t)from->count);
+    to->of_rank = malloc(sizeof *to->of_rank * (size_t)size);
+    if (to->address == NULL || to->of_rank == NULL) {
+        ws_nodes_free(to);
+        return 0;
+    }
+    memcpy(to->address, from->address, sizeof *to->address * (size_t)from->count);
+    memcpy(to->of_rank, from->of_rank, sizeof *to->of_rank * (size_t)size);
+    return 1;
+}
+
+/* -1, or the first rank without an address. A rank without memory aborts: nothing works there. */
+static int gather(MPI_Comm comm, int rank, int size, const char *mine, struct ws_nodes *nodes) {
+    int first = -1;
+    uint64_t *hashes = malloc(sizeof *hashes * (size_t)size), hash = *mine != '\0' ? hash_of(mine) | 1 : 0;
     int *lengths = calloc((size_t)size, sizeof *lengths), *places = calloc((size_t)size, sizeof *places);
+    memset(nodes, 0, sizeof *nodes);
     nodes->of_rank = malloc(sizeof *nodes->of_rank * (size_t)size);
-    ok = hashes != NULL && lengths != NULL && places != NULL && nodes->of_rank != NULL &&
-         ws_library.address(node, mine, sizeof mine) == WS_IO_OK;
-    PMPI_Allreduce(&ok, &all_ok, 1, MPI_INT, MPI_MIN, comm);
-    if (all_ok) {
-        hash = hash_of(mine);
-        PMPI_Allgather(&hash, 1, MPI_UINT64_T, hashes, 1, MPI_UINT64_T, comm);
+    if (hashes == NULL || lengths == NULL || places == NULL || nodes->of_rank == NULL)
+        PMPI_Abort(comm, 1);
+    PMPI_Allgather(&hash, 1, MPI_UINT64_T, hashes, 1, MPI_UINT64_T, comm);
+    for (int i = size - 1; i >= 0; i--)
+        first = hashes[i] == 0 ? i : first;
+    if (first < 0) {
         nodes->count = number(hashes, size, nodes->of_rank);
         nodes->address = calloc((size_t)nodes->count + 1, sizeof *nodes->address);
-        for (int i = 0, seen = 0; i < size && nodes->count > 0; i++)
+        if (nodes->count == 0 || nodes->address == NULL)
+            PMPI_Abort(comm, 1);
+        for (int i = 0, seen = 0; i < size; i++)
             if (nodes->of_rank[i] == seen) { /* the first rank of a node */
                 lengths[i] = WS_ADDRESS_BYTES;
                 places[i] = seen++ * WS_ADDRESS_BYTES;
             }
-        ok = nodes->count > 0 && nodes->address != NULL;
-        PMPI_Allreduce(&ok, &all_ok, 1, MPI_INT, MPI_MIN, comm);
-    }
-    if (all_ok) {
         PMPI_Allgatherv(mine, lengths[rank], MPI_CHAR, nodes->address, lengths, places, MPI_CHAR, comm);
-        ok = strcmp(nodes->address[nodes->of_rank[rank]], mine) == 0;
-        PMPI_Allreduce(&ok, &all_ok, 1, MPI_INT, MPI_MIN, comm);
     }
     free(hashes);
     free(lengths);
     free(places);
-    if (!all_ok)
+    return first;
+}
+
+int ws_nodes_gather(MPI_Comm comm, ws_io_node *node, struct ws_nodes *nodes) {
+    static struct ws_nodes world;
+    char mine[WS_ADDRESS_BYTES] = "";
+    int rank, size, of_world = is_of_world(comm);
+    PMPI_Comm_rank(comm, &rank);
+    PMPI_Comm_size(comm, &size);
+    if (node != NULL && ws_library.address(node, mine, sizeof mine) != WS_IO_OK)
+        mine[0] = '\0';
+    if (of_world && world.count > 0) {
+        int same = strcmp(world.address[world.of_rank[rank]], mine) == 0 && copied(nodes, &world, size);
+        if (first_not(comm, rank, same) < 0)
+            return -1;
+        if (same)
+            ws_nodes_free(nodes);
+    }
+    int first = gather(comm, rank, size, mine, nodes);
+    if (first < 0)
+        first = first_not(comm, rank, strcmp(nodes->address[nodes->of_rank[rank]], mine) == 0);
+    if (first >= 0) {
         ws_nodes_free(nodes);
-    return all_ok;
+        return first;
+    }
+    if (of_world) {
+        ws_nodes_free(&world);
+        if (!copied(&world, nodes, size))
+            PMPI_Abort(comm, 1);
+    }
+    return -1;
 }
 
 void ws_nodes_free(struct ws_nodes *nodes) {

@@ -18,7 +18,9 @@ ws_io_node *ws_node_connect(void);
 void ws_node_release(ws_io_node *node);
 const char *ws_node_why(void);
 
-/* Collective. 0 where memory was short on a rank, or addresses did not fit together; then nothing is to be freed. */
+/* Collective; `node` is NULL on a rank that has no aggregator. -1, or the first such rank, or the first of which the
+ * address does not fit the others'; then nothing is to be freed. Of a communicator with the ranks of MPI_COMM_WORLD the
+ * nodes are gathered once. */
 int ws_nodes_gather(MPI_Comm comm, ws_io_node *node, struct ws_nodes *nodes);
 void ws_nodes_free(struct ws_nodes *nodes);
 

@@ -48,7 +48,7 @@
     F(read_all_end, WS_READ_END)                                                                                       \
     F(write_all_end, WS_WRITE_END)
 
-/* Shared file pointers: delegated, where the library's own file has the view. */
+/* Shared file pointers. */
 #define WS_SHARED_ACCESS(F)                                                                                            \
     F(read_shared, WS_READ)                                                                                            \
     F(write_shared, WS_WRITE)                                                                                          \
@@ -57,7 +57,11 @@
     F(read_ordered, WS_READ)                                                                                           \
     F(write_ordered, WS_WRITE)                                                                                         \
     F(read_ordered_begin, WS_READ_BEGIN)                                                                               \
-    F(write_ordered_begin, WS_WRITE_BEGIN)
+    F(write_ordered_begin, WS_WRITE_BEGIN)                                                                             \
+    F(read_ordered_end, WS_READ_END)                                                                                   \
+    F(write_ordered_end, WS_WRITE_END)                                                                                 \
+    F(seek_shared, (MPI_File, MPI_Offset, int))                                                                        \
+    F(get_position_shared, (MPI_File, MPI_Offset *))
 
 #define WS_POSITIONING(F)                                                                                              \
     F(seek, (MPI_File, MPI_Offset, int))                                                                               \
@@ -65,7 +69,10 @@
     F(get_byte_offset, (MPI_File, MPI_Offset, MPI_Offset *))                                                           \
     F(get_view, (MPI_File, MPI_Offset *, MPI_Datatype *, MPI_Datatype *, char *))                                      \
     F(get_size, (MPI_File, MPI_Offset *))                                                                              \
+    F(set_size, (MPI_File, MPI_Offset))                                                                                \
+    F(preallocate, (MPI_File, MPI_Offset))                                                                             \
     F(set_atomicity, (MPI_File, int))                                                                                  \
+    F(get_atomicity, (MPI_File, int *))                                                                                \
     F(sync, (MPI_File))
 
 #define WS_FUNCTIONS(F) WS_DATA_ACCESS(F) WS_SHARED_ACCESS(F) WS_POSITIONING(F)
@@ -76,6 +83,8 @@ struct ws_real {
 #undef WS_MEMBER
     /* `info` is of the type that the way in has: MPI_Info, or Open MPI's opal_info_t. */
     int (*set_view)(MPI_File, MPI_Offset, MPI_Datatype, MPI_Datatype, const char *, void *info);
+    /* Opens the library's own file of a handle that has none yet; collective. NULL: every handle has one. */
+    int (*open_late)(MPI_File);
     /* Gives an error that the library did not find itself to the file's error handler; returns what the caller of the
      * MPI function gets. */
     int (*raise)(MPI_File, int error_class);

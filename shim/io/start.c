@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,6 +74,30 @@ static int hold(const char *folder) {
         return 1;
     close(lock);
     return 0;
+}
+
+/* A rank that does not reach the aggregator calls it: where the supervisor was killed, and the aggregator with it,
+ * another one takes its place. It is no child of the rank, which may wait for its own. */
+__attribute__((visibility("default"))) void ws_node_revive(void) {
+    char folder[WS_FOLDER_BYTES], mark[WS_FOLDER_BYTES + 16];
+    if (getenv("WAYSTAGE_IO_AGGREGATOR") == NULL || !find_folder(folder) || !is_ours(folder))
+        return;
+    snprintf(mark, sizeof mark, "%s/supervisor", folder);
+    int held = open(mark, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (held < 0)
+        return;
+    int alive = flock(held, LOCK_EX | LOCK_NB) != 0;
+    close(held);
+    if (alive)
+        return;
+    pid_t child = fork();
+    if (child == 0) {
+        if (fork() == 0)
+            ws_supervise(folder);
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
 }
 
 static void join_node(void) {

@@ -72,7 +72,8 @@ static pid_t start_aggregator(void) {
     unsetenv("LD_PRELOAD");
     signal(SIGCHLD, SIG_DFL);
     signal(SIGALRM, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    /* As if it were killed: its successor then takes the same port. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() == parent)
         execv(words[0], words);
     fprintf(stderr, "%s cannot be started: %s\n", words[0], strerror(errno));
@@ -113,8 +114,12 @@ static void remove_folder(const char *folder) {
 }
 
 void ws_supervise(const char *folder) {
-    char path[WS_FOLDER_BYTES + 8];
+    char path[WS_FOLDER_BYTES + 16];
     detach(folder);
+    snprintf(path, sizeof path, "%s/supervisor", folder);
+    int only = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (only < 0 || flock(only, LOCK_EX | LOCK_NB) != 0)
+        _exit(0);
     /* A wait for a lock can be interrupted, not polled. The timer covers a child's end just before the wait. */
     struct sigaction action = {.sa_handler = nothing};
     sigset_t all;

@@ -1,5 +1,6 @@
-/* Views: what MPI_File_set_view gave, at the aggregators and, where it is small or needed, at the MPI library. */
+/* Views: what MPI_File_set_view gave, at the aggregators and, once an operation needs it, at the MPI library. */
 #include "file.h"
+#include "named.h"
 #include "say.h"
 
 #include <stdlib.h>
@@ -33,86 +34,51 @@ void ws_view_types(struct ws_file *f, MPI_Datatype *etype, MPI_Datatype *filetyp
     *filetype = kept(f->filetype);
 }
 
-struct agreed {
-    int foreign; /* 0, or why: enum below */
-    int deferred;
-    int failed;
-    int other;  /* not the view that the library has */
-    int divided; /* not all bytes of the file */
-    int shared; /* a shared pointer was used, which a view sets to 0 */
-};
-
-static int predefined(MPI_Datatype type) {
-    int integers, addresses, types, combiner;
-    return PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) == MPI_SUCCESS &&
-           combiner == MPI_COMBINER_NAMED;
-}
-
-/* HDF5 sets the view of bytes after each transfer. */
-static int is_of_library(const struct ws_file *f, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype) {
-    return displacement == f->library_displacement && etype == f->library_etype && filetype == f->library_filetype;
-}
-
-/* The library has this view now. Derived datatypes may be freed, and their handles used again. */
-static void library_has(struct ws_file *f, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype) {
-    f->library_displacement = displacement;
-    f->library_etype = predefined(etype) ? etype : MPI_DATATYPE_NULL;
-    f->library_filetype = predefined(filetype) ? filetype : MPI_DATATYPE_NULL;
-}
-
-enum { REPRESENTATION = 1, DATATYPE, NOT_MONOTONE };
-
-static const char *const reasons[] = {
-    NULL,
-    "the representation of the view is not native",
-    "the datatype of the view is not supported",
-    "the view is not monotone",
-};
-
 /* HDF5 makes filetypes of chunks whose data reach beyond their extent, and uses them once: repetitions would
  * interleave. With a larger extent the first is the same, and ws_collective() leaves more to the MPI library. */
-static int set_view_once(struct ws_file *f, MPI_Offset displacement, int64_t etype_bytes, MPI_Datatype filetype,
-                         const struct ws_type *t) {
+int ws_view_once(struct ws_file *f, MPI_Datatype filetype, const struct ws_type *t, ws_view_setter *set,
+                 MPI_Offset displacement, int64_t etype_bytes) {
     MPI_Aint lower, extent, true_lower, true_extent;
     PMPI_Type_get_extent(filetype, &lower, &extent);
     PMPI_Type_get_true_extent(filetype, &true_lower, &true_extent);
     ws_io_type *wide = ws_library.type_resized(lower, true_extent, t->type);
     if (wide == NULL)
         return WS_IO_MEMORY;
-    int result = ws_library.set_view(f->file, displacement, etype_bytes, wide);
+    int result = set(f, displacement, etype_bytes, wide);
     ws_library.type_free(wide);
     f->one_tile = result == WS_IO_OK;
     return result;
 }
 
-/* What this rank says about a view; the aggregators have it afterwards unless `foreign`. */
-static struct agreed tell(struct ws_file *f, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
-                          const char *datarep) {
-    struct agreed a = {.other = !is_of_library(f, displacement, etype, filetype), .shared = f->shared,
-                       .divided = displacement != 0 || !predefined(etype) || !predefined(filetype)};
-    const struct ws_type *e, *t;
-    f->one_tile = 0;
-    if (strcmp(datarep, "native") != 0)
-        a.foreign = REPRESENTATION;
-    else if (displacement < 0 || (e = ws_type_of(etype)) == NULL || (t = ws_type_of(filetype)) == NULL || e->size == 0)
-        a.foreign = DATATYPE;
-    else {
-        a.deferred = t->runs > WS_REAL_VIEW_RUNS;
-        int result = ws_library.set_view(f->file, displacement, e->size, t->dense ? NULL : t->type);
-        if ((result == WS_IO_UNSUPPORTED || result == WS_IO_ARGUMENT) && !t->dense)
-            result = set_view_once(f, displacement, e->size, filetype, t);
-        if (result == WS_IO_UNSUPPORTED || result == WS_IO_ARGUMENT)
-            a.foreign = NOT_MONOTONE;
-        else if (result != WS_IO_OK)
-            a.failed = -result;
-    }
-    return a;
+static int set_view(struct ws_file *f, MPI_Offset displacement, int64_t etype_bytes, const ws_io_type *filetype) {
+    return ws_library.set_view(f->file, displacement, etype_bytes, filetype);
 }
 
-static void remember(struct ws_file *f, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype) {
+/* Gives the view to the aggregators, which hear of it with the next operation: no rank waits here. */
+static int tell(struct ws_file *f, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype) {
+    const struct ws_type *e = ws_type_of(etype), *t = ws_type_of(filetype);
+    f->unfit = WS_FIT;
+    f->dense = f->one_tile = 0;
+    if (displacement < 0 || (e != NULL && e->size == 0))
+        return MPI_ERR_ARG;
+    if (e == NULL || t == NULL) {
+        f->unfit = WS_UNFIT_DATATYPE;
+        return MPI_SUCCESS;
+    }
+    int result = set_view(f, displacement, e->size, t->dense ? NULL : t->type);
+    if ((result == WS_IO_UNSUPPORTED || result == WS_IO_ARGUMENT) && !t->dense)
+        result = ws_view_once(f, filetype, t, set_view, displacement, e->size);
+    f->dense = result == WS_IO_OK && t->dense;
+    if (result != WS_IO_OK)
+        f->unfit = result == WS_IO_UNSUPPORTED || result == WS_IO_ARGUMENT ? WS_UNFIT_ORDER : WS_UNFIT_DATATYPE;
+    return MPI_SUCCESS;
+}
+
+void ws_remember_view(struct ws_file *f, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype) {
     MPI_Count bytes;
     f->displacement = displacement;
     f->position = 0;
+    f->views++;
     replace(&f->etype, kept(etype));
     replace(&f->filetype, kept(filetype));
     PMPI_Type_size_x(etype, &bytes);
@@ -125,51 +91,55 @@ static void remember(struct ws_file *f, MPI_Offset displacement, MPI_Datatype et
 int ws_set_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep,
                 void *info) {
     struct ws_file *f = ws_file_find(handle);
-    if (f == NULL || f->lost) {
-        int result = ws_real.set_view(handle, displacement, etype, filetype, datarep, info);
-        if (f != NULL && result == MPI_SUCCESS)
-            remember(f, displacement, etype, filetype);
-        return result;
-    }
-    int mine[6], all[6];
-    struct agreed a = tell(f, displacement, etype, filetype, datarep);
-    memcpy(mine, &a, sizeof mine);
-    PMPI_Allreduce(mine, all, 6, MPI_INT, MPI_MAX, f->comm);
-    memcpy(&a, all, sizeof all);
-    if (a.failed != 0) {
-        f->lost = 1;
-        ws_file_say(f, WS_SAID_LOST, "the aggregators did not take the view");
-    }
-    if (a.foreign != 0)
-        ws_file_say(f, WS_SAID_VIEW, reasons[a.foreign]);
-    int many = f->views >= WS_REAL_VIEWS && a.divided && !a.shared;
-    f->views += f->views < WS_REAL_VIEWS;
-    if (a.foreign == 0 && a.failed == 0 && !a.other && !a.shared) {
-        f->foreign = 0;
-        f->real_view = 1;
-    } else if (a.foreign != 0 || a.failed != 0 || (!a.deferred && !many)) {
-        int result = ws_real.set_view(handle, displacement, etype, filetype, datarep, info);
-        /* The aggregators have the new view, or part of them; the library has the old one. */
-        f->foreign = a.foreign != 0 || result != MPI_SUCCESS;
-        f->real_view = 1;
+    if (f != NULL && f->named != NULL)
+        return ws_named_set_view(f, displacement, etype, filetype, datarep);
+    if (f == NULL)
+        return ws_real.set_view(handle, displacement, etype, filetype, datarep, info);
+    int native = strcmp(datarep, "native") == 0; /* the same on all ranks, MPI-4.0, section 14.3 */
+    if (native && !f->lost) {
+        int result = tell(f, displacement, etype, filetype);
         if (result != MPI_SUCCESS)
-            return result;
-        library_has(f, displacement, etype, filetype);
-    } else {
+            return ws_real.raise(handle, result);
         f->foreign = 0;
-        f->real_view = 0;
+        ws_remember_view(f, displacement, etype, filetype);
+        return MPI_SUCCESS;
     }
-    remember(f, displacement, etype, filetype);
+    int result = ws_file_real(f);
+    if (result == MPI_SUCCESS)
+        result = ws_real.set_view(handle, displacement, etype, filetype, datarep, info);
+    if (result != MPI_SUCCESS)
+        return result;
+    f->dense = 0;
+    f->foreign = 1;
+    if (!native)
+        ws_file_say(f, WS_SAID_VIEW, "the representation of the view is not native");
+    ws_remember_view(f, displacement, etype, filetype);
+    f->real_view = f->views;
     return MPI_SUCCESS;
 }
 
-int ws_file_real_view(struct ws_file *f) {
-    if (!f->real_view) {
-        f->real_view = ws_real.set_view(f->handle, f->displacement, f->etype, f->filetype, "native", NULL) == MPI_SUCCESS;
-        library_has(f, f->displacement, f->etype, f->filetype);
+int ws_file_real(struct ws_file *f) {
+    if (f->opened == 0) {
+        int mine = ws_real.open_late(f->handle), all;
+        PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MAX, f->comm);
+        f->opened = all == MPI_SUCCESS ? 1 : -1;
+        if (all != MPI_SUCCESS)
+            return ws_real.raise(f->handle, mine != MPI_SUCCESS ? mine : MPI_ERR_IO);
     }
-    return f->real_view;
+    return f->opened == 1 ? MPI_SUCCESS : ws_real.raise(f->handle, MPI_ERR_IO);
 }
+
+int ws_file_real_view(struct ws_file *f) {
+    int result = ws_file_real(f);
+    if (result != MPI_SUCCESS || f->real_view == f->views)
+        return result;
+    result = ws_real.set_view(f->handle, f->displacement, f->etype, f->filetype, "native", NULL);
+    if (result == MPI_SUCCESS)
+        f->real_view = f->views;
+    return result;
+}
+
+int ws_has_view(const struct ws_file *f) { return f->opened == 1 && f->real_view == f->views; }
 
 MPI_File ws_file_alone(struct ws_file *f, int *error_class) {
     int amode = f->amode & (MPI_MODE_RDONLY | MPI_MODE_WRONLY | MPI_MODE_RDWR);
@@ -178,6 +148,7 @@ MPI_File ws_file_alone(struct ws_file *f, int *error_class) {
         result = PMPI_File_open(MPI_COMM_SELF, f->path, amode, MPI_INFO_NULL, &f->alone);
     if (result == MPI_SUCCESS && !f->alone_view) {
         PMPI_File_set_errhandler(f->alone, MPI_ERRORS_RETURN);
+        PMPI_File_set_atomicity(f->alone, f->atomic);
         result = PMPI_File_set_view(f->alone, f->displacement, f->etype, f->filetype, "native", MPI_INFO_NULL);
         f->alone_view = result == MPI_SUCCESS;
     }

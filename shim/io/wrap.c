@@ -5,6 +5,7 @@
  * handle is the library's own; what Waystage knows of it is in a side table (file.h).
  */
 #include "wrap.h"
+#include "named.h"
 #include "say.h"
 
 #include <dlfcn.h>
@@ -16,6 +17,7 @@ static struct {
     int (*close)(MPI_File *);
     int (*set_view)(MPI_File, MPI_Offset, MPI_Datatype, MPI_Datatype, const char *, MPI_Info);
     int (*get_info)(MPI_File, MPI_Info *);
+    int (*get_amode)(MPI_File, int *);
 } real;
 
 static int real_set_view(MPI_File file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
@@ -41,6 +43,7 @@ void ws_wrap_find(void) {
     *(void **)&real.close = dlsym(RTLD_NEXT, "PMPI_File_close");
     *(void **)&real.set_view = dlsym(RTLD_NEXT, "PMPI_File_set_view");
     *(void **)&real.get_info = dlsym(RTLD_NEXT, "PMPI_File_get_info");
+    *(void **)&real.get_amode = dlsym(RTLD_NEXT, "PMPI_File_get_amode");
     ws_real.set_view = real_set_view;
     ws_real.raise = raise_now;
     ws_real.name = "the MPI library";
@@ -70,19 +73,47 @@ static MPI_Info info_of(const struct ws_hints *hints) {
     return info;
 }
 
+static int open_named(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_File *file) {
+    struct ws_hints *hints = calloc(1, sizeof *hints);
+    struct ws_file *named;
+    int result = MPI_ERR_NO_MEM;
+    *file = MPI_FILE_NULL;
+    if (hints != NULL) {
+        read_hints(info, hints);
+        result = ws_named_open(comm, name, amode, hints, &named);
+    }
+    free(hints);
+    if (result != MPI_SUCCESS)
+        return raise_now(MPI_FILE_NULL, result);
+    result = real.open(comm, WS_NAMED_STANDS_FOR, amode & ~WS_NAMED_LEFT_OUT, info, file);
+    if (result == MPI_SUCCESS)
+        ws_named_attach(named, *file);
+    else
+        ws_named_abandon(named);
+    return result;
+}
+
 WS_EXPORT int MPI_File_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_File *file) {
     ws_wrap_find();
+    if (ws_named_is(name))
+        return open_named(comm, name, amode, info, file);
     struct ws_hints *hints = calloc(1, sizeof *hints);
     if (hints == NULL)
         return real.open(comm, name, amode, info, file);
     read_hints(info, hints);
-    MPI_Comm own = ws_file_prepare(comm, amode, hints);
-    MPI_Info of_rank_0 = own != MPI_COMM_NULL ? info_of(hints) : MPI_INFO_NULL;
-    int result = real.open(comm, name, amode, own != MPI_COMM_NULL ? of_rank_0 : info, file);
-    if (own != MPI_COMM_NULL) {
-        struct ws_opening opening = {*file, own, name, amode, result != MPI_SUCCESS, hints};
-        ws_file_attach(&opening);
-    }
+    struct ws_opening *o = calloc(1, sizeof *o);
+    if (o == NULL)
+        PMPI_Abort(comm, 1);
+    *o = (struct ws_opening){.name = name, .amode = amode, .hints = hints};
+    ws_file_prepare(comm, o);
+    int prepared = o->comm != MPI_COMM_NULL;
+    MPI_Info of_rank_0 = prepared ? info_of(hints) : MPI_INFO_NULL;
+    int result = real.open(comm, name, amode, prepared ? of_rank_0 : info, file);
+    o->handle = *file;
+    o->failed = result != MPI_SUCCESS;
+    if (prepared)
+        ws_file_attach(o);
+    free(o);
     if (of_rank_0 != MPI_INFO_NULL)
         PMPI_Info_free(&of_rank_0);
     free(hints);
@@ -92,6 +123,11 @@ int PMPI_File_open(MPI_Comm, const char *, int, MPI_Info, MPI_File *) WS_SAME_AS
 
 WS_EXPORT int MPI_File_close(MPI_File *file) {
     ws_wrap_find();
+    struct ws_file *attached = ws_file_find(*file);
+    if (attached != NULL && attached->named != NULL) {
+        int result = ws_named_close(attached), closed = real.close(file);
+        return result != MPI_SUCCESS ? raise_now(MPI_FILE_NULL, result) : closed;
+    }
     ws_file_detach(*file);
     return real.close(file);
 }
@@ -110,7 +146,7 @@ WS_EXPORT int MPI_File_get_info(MPI_File handle, MPI_Info *info) {
     ws_wrap_find();
     int result = real.get_info(handle, info);
     struct ws_file *file = ws_file_find(handle);
-    if (result == MPI_SUCCESS && file != NULL && !file->lost)
+    if (result == MPI_SUCCESS && file != NULL && file->named == NULL && !file->lost)
         for (int i = 0; ws_hints_in_force[i] != NULL; i++) {
             char value[WS_HINT_BYTES];
             if (ws_library.hint(file->file, ws_hints_in_force[i], value, sizeof value) == WS_IO_OK)
@@ -119,3 +155,14 @@ WS_EXPORT int MPI_File_get_info(MPI_File handle, MPI_Info *info) {
     return result;
 }
 int PMPI_File_get_info(MPI_File, MPI_Info *) WS_SAME_AS("MPI_File_get_info");
+
+/* Of the program, not of what stands for a coupled name. */
+WS_EXPORT int MPI_File_get_amode(MPI_File handle, int *amode) {
+    ws_wrap_find();
+    struct ws_file *file = ws_file_find(handle);
+    int result = real.get_amode(handle, amode);
+    if (result == MPI_SUCCESS && file != NULL && file->named != NULL)
+        *amode = file->amode;
+    return result;
+}
+int PMPI_File_get_amode(MPI_File, int *) WS_SAME_AS("MPI_File_get_amode");

@@ -43,7 +43,8 @@
     WRAP(name##_shared, P_ONE(pointer), A_ONE)                                                                         \
     WRAP(i##name##_shared, P_ONEI(pointer), A_ONEI)                                                                    \
     WRAP(name##_ordered, P_ONE(pointer), A_ONE)                                                                        \
-    WRAP(name##_ordered_begin, P_ONEB(pointer), A_ONEB)
+    WRAP(name##_ordered_begin, P_ONEB(pointer), A_ONEB)                                                                \
+    WRAP(name##_ordered_end, P_END(pointer), A_END)
 
 WRAP_BOTH(read, void *)
 WRAP_BOTH(write, const void *)
@@ -53,8 +54,14 @@ WRAP(get_position, (MPI_File h, MPI_Offset * offset), (h, offset))
 WRAP(get_byte_offset, (MPI_File h, MPI_Offset offset, MPI_Offset * displacement), (h, offset, displacement))
 WRAP(get_view, (MPI_File h, MPI_Offset * displacement, MPI_Datatype * etype, MPI_Datatype * filetype, char *datarep),
      (h, displacement, etype, filetype, datarep))
+WRAP(set_size, (MPI_File h, MPI_Offset bytes), (h, bytes))
+WRAP(preallocate, (MPI_File h, MPI_Offset bytes), (h, bytes))
 WRAP(set_atomicity, (MPI_File h, int flag), (h, flag))
+WRAP(get_atomicity, (MPI_File h, int *flag), (h, flag))
+WRAP(seek_shared, (MPI_File h, MPI_Offset offset, int whence), (h, offset, whence))
+WRAP(get_position_shared, (MPI_File h, MPI_Offset * offset), (h, offset))
 WRAP(sync, (MPI_File h), (h))
+WRAP(get_size, (MPI_File h, MPI_Offset * size), (h, size))
 
 #if MPI_VERSION >= 4
 

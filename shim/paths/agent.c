@@ -27,7 +27,7 @@
 
 static int fd = -1, of_rank = -1, of_size;
 static int64_t tried_ms = -AGAIN_MS;
-static char received[4096];
+static char received[4096], answer[256];
 static size_t held;
 
 static int64_t now_ms(void)
@@ -151,8 +151,12 @@ static bool named(const char *wanted)
     char *end;
     while ((end = memchr(received, '\n', held)) != NULL) {
         *end = '\0';
-        if (strstr(received, "mpi-placed") != NULL && strstr(received, wanted) != NULL)
+        if (strstr(received, "mpi-placed") != NULL && strstr(received, wanted) != NULL) {
             found = true;
+            size_t length = strnlen(received, sizeof answer - 1);
+            memcpy(answer, received, length);
+            answer[length] = '\0';
+        }
         size_t used = (size_t)(end - received) + 1;
         memmove(received, received + used, held - used);
         held -= used;
@@ -184,4 +188,18 @@ bool agent_placed(uint64_t key, int limit_ms)
             return false;
     }
     return false;
+}
+
+bool agent_group(uint64_t key, int limit_ms, char *group, size_t room)
+{
+    static const char name[] = "\"group\":\"";
+    if (!agent_placed(key, limit_ms))
+        return false;
+    const char *from = strstr(answer, name);
+    size_t length = from != NULL ? strcspn(from += sizeof name - 1, "\"") : 0;
+    if (length == 0 || length >= room)
+        return false;
+    memcpy(group, from, length);
+    group[length] = '\0';
+    return true;
 }

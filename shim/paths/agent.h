@@ -3,6 +3,7 @@
 #define WAYSTAGE_PATHS_AGENT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Report this rank, of a world of `size`. Later calls report again after the agent was restarted. */
@@ -16,5 +17,8 @@ void agent_send(const char *line, int length);
 
 /* Wait until the agent says that `key` is placed, or for `limit_ms`. */
 bool agent_placed(uint64_t key, int limit_ms);
+
+/* The same for a multicast tree: the address of its group. False also where the controller has none. */
+bool agent_group(uint64_t key, int limit_ms, char *group, size_t room);
 
 #endif

@@ -5,58 +5,18 @@
  * then FIN. Numbers of requests are addresses of the sender's memory: they are kept by peer and direction. */
 #define _GNU_SOURCE
 #include "stream.h"
+#include "announced.h"
 
 #include <string.h>
 
 enum { SEND = 1, PUT_DATA = 2, GET_DATA = 3 };
 enum { MATCH = 0x41, RNDV, RGET, ACK, NACK, FRAG, GET, PUT, FIN };
 
-#define KEPT 4096 /* announced messages of a process at a time; a power of two */
-
-/* `what` keeps requests of ours, requests of a peer, memory of a peer and descriptors of a peer apart. */
-struct kept {
-    uint64_t number;
-    uint32_t peer;
-    uint32_t what;
-    struct meaning meaning;
-};
-
-enum { OURS = 1, THEIRS = 2, MEMORY = 3, DESCRIPTOR = 4 };
-
-static struct kept table[KEPT];
-static unsigned char spin;
-
 static uint64_t u64(const unsigned char *at)
 {
     uint64_t value;
     memcpy(&value, at, sizeof value);
     return value;
-}
-
-static struct kept *slot_of(uint64_t number, uint32_t peer, uint32_t what)
-{
-    uint64_t mixed = (number ^ (number >> 15) ^ ((uint64_t)peer << 7) ^ what) * UINT64_C(0x9e3779b97f4a7c15);
-    return &table[mixed >> 52];
-}
-
-static void keep(uint64_t number, uint32_t peer, uint32_t what, struct meaning meaning)
-{
-    while (__atomic_test_and_set(&spin, __ATOMIC_ACQUIRE))
-        ;
-    *slot_of(number, peer, what) = (struct kept){number, peer, what, meaning};
-    __atomic_clear(&spin, __ATOMIC_RELEASE);
-}
-
-static struct meaning recall(uint64_t number, uint32_t peer, uint32_t what)
-{
-    struct meaning found = {0};
-    while (__atomic_test_and_set(&spin, __ATOMIC_ACQUIRE))
-        ;
-    const struct kept *kept = slot_of(number, peer, what);
-    if (kept->number == number && kept->peer == peer && kept->what == what)
-        found = kept->meaning;
-    __atomic_clear(&spin, __ATOMIC_RELEASE);
-    return found;
 }
 
 /* ompi/mca/coll/base/coll_tags.h, as shim/mpi/classify.c has it; codes are those of tags.py. */
@@ -97,7 +57,7 @@ struct meaning stream_sent(const unsigned char *frame, size_t bytes, uint32_t pe
     const unsigned char *pml = frame + FRAME_HEADER;
     struct meaning none = {0};
     if (frame[1] == PUT_DATA && bytes >= FRAME_HEADER + 16)
-        return recall(u64(pml), peer, MEMORY);
+        return announced_recall(u64(pml), peer, THEIR_MEMORY);
     if (frame[1] != SEND || bytes < FRAME_HEADER + 16)
         return none;
     switch (frame[0]) {
@@ -107,16 +67,16 @@ struct meaning stream_sent(const unsigned char *frame, size_t bytes, uint32_t pe
     case RGET:
         none = matched(pml);
         if (bytes >= FRAME_HEADER + 32)
-            keep(u64(pml + 24), peer, OURS, none);
+            announced_keep(u64(pml + 24), peer, OUR_REQUEST, none);
         return none;
     case ACK:
     case NACK:
     case PUT:
-        return recall(u64(pml + 8), peer, THEIRS);
+        return announced_recall(u64(pml + 8), peer, THEIR_REQUEST);
     case FRAG:
-        return bytes >= FRAME_HEADER + 24 ? recall(u64(pml + 16), peer, OURS) : none;
+        return bytes >= FRAME_HEADER + 24 ? announced_recall(u64(pml + 16), peer, OUR_REQUEST) : none;
     case FIN:
-        return bytes >= FRAME_HEADER + 24 ? recall(u64(pml + 16), peer, DESCRIPTOR) : none;
+        return bytes >= FRAME_HEADER + 24 ? announced_recall(u64(pml + 16), peer, THEIR_DESCRIPTOR) : none;
     default:
         return none;
     }
@@ -128,10 +88,10 @@ void stream_received(const unsigned char *frame, size_t bytes, uint32_t peer)
     if (frame[1] != SEND || bytes < FRAME_HEADER + 32)
         return;
     if (frame[0] == RNDV || frame[0] == RGET)
-        keep(u64(pml + 24), peer, THEIRS, matched(pml));
+        announced_keep(u64(pml + 24), peer, THEIR_REQUEST, matched(pml));
     if (frame[0] == PUT && bytes >= FRAME_HEADER + 56) {
-        struct meaning meaning = recall(u64(pml + 8), peer, OURS);
-        keep(u64(pml + 40), peer, MEMORY, meaning);
-        keep(u64(pml + 16), peer, DESCRIPTOR, meaning);
+        struct meaning meaning = announced_recall(u64(pml + 8), peer, OUR_REQUEST);
+        announced_keep(u64(pml + 40), peer, THEIR_MEMORY, meaning);
+        announced_keep(u64(pml + 16), peer, THEIR_DESCRIPTOR, meaning);
     }
 }

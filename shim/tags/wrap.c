@@ -20,6 +20,7 @@
 #define MAX_FD 65536
 #define HANDSHAKE 24
 #define MAGIC_AT 8
+#define FAR (UINT64_C(1) << 29)
 static const char magic[] = "OPAL-TCP-BTL";
 
 enum { SAID = 1, HEARD = 2 };
@@ -31,7 +32,7 @@ struct stream {
     uint32_t self, peer;
     /* sending */
     struct tag_ring *ring;
-    uint64_t position, frame_end, last;
+    uint64_t position, frame_end, last, noted;
     /* receiving */
     unsigned char begun[FRAME_NEEDED];
     uint64_t seen, length;
@@ -94,6 +95,25 @@ static bool position_of(int fd, uint64_t *position)
     return false;
 }
 
+static void newest(struct tag_ring *ring, uint64_t position, uint64_t tag)
+{
+    __atomic_store_n(&ring->newest.position, position, __ATOMIC_RELAXED);
+    __atomic_store_n(&ring->newest.tag, tag, __ATOMIC_RELAXED);
+    __atomic_store_n(&ring->check, position * TAG_CHECK ^ tag, __ATOMIC_RELAXED);
+}
+
+/* From the stream's position on, bytes have this tag. */
+static void note(struct stream *stream, uint64_t tag)
+{
+    struct tag_ring *ring = stream->ring;
+    uint64_t head = ring->head;
+    ring->entries[head % service.entries] = (struct tag_entry){.position = stream->position, .tag = tag};
+    __atomic_store_n(&ring->head, head + 1, __ATOMIC_RELEASE);
+    newest(ring, stream->position, tag);
+    stream->noted = stream->position;
+    stream->last = tag;
+}
+
 static void begin(int fd, struct stream *stream)
 {
     pthread_once(&once, join);
@@ -106,6 +126,7 @@ static void begin(int fd, struct stream *stream)
     if (slot < service.slots) {
         struct tag_ring *ring = service_ring(slot);
         ring->head = 0;
+        newest(ring, 0, 0);
         if (position_of(fd, &stream->position) && service_add(fd, slot)) {
             slot_owner[slot] = 1;
             stream->frame_end = stream->position;
@@ -149,9 +170,13 @@ static uint64_t tag_of(const struct stream *stream, struct meaning meaning)
 /* Before the kernel has the bytes: a packet may leave within the call. */
 static void announce(struct stream *stream, const struct iovec *parts, int count)
 {
-    uint64_t head = stream->ring->head;
-    if (stream->position < stream->frame_end)
+    /* No packet is further than this, and a write, from the newest entry. */
+    bool far = stream->ring->head == 0 || stream->position - stream->noted >= FAR;
+    if (stream->position < stream->frame_end) {
+        if (far)
+            note(stream, stream->last);
         return;
+    }
     unsigned char begun[FRAME_NEEDED];
     size_t bytes = 0;
     uint64_t all = 0;
@@ -163,13 +188,8 @@ static void announce(struct stream *stream, const struct iovec *parts, int count
     }
     uint64_t tag = bytes < FRAME_HEADER ? 0 : tag_of(stream, stream_sent(begun, bytes, stream->peer));
     stream->frame_end = stream->position + all;
-    if (head == 0 || tag != stream->last) {
-        struct tag_entry *entry = &stream->ring->entries[head % service.entries];
-        entry->position = stream->position;
-        entry->tag = tag;
-        __atomic_store_n(&stream->ring->head, head + 1, __ATOMIC_RELEASE);
-        stream->last = tag;
-    }
+    if (far || tag != stream->last)
+        note(stream, tag);
 }
 
 VISIBLE ssize_t writev(int fd, const struct iovec *parts, int count)

@@ -476,5 +476,6 @@ const struct io_case io_cases[] = {
     CASE(striping_hint), CASE(hints_differ),    CASE(zero_length_view), CASE(append),           CASE(zero_byte_blocks),
     CASE(nested_subarrays), CASE(unordered_memory), CASE(shared_pointer), CASE(atomic),         CASE(preallocate),
     CASE(beyond_4_gib), CASE(split),            CASE(end_of_file),      CASE(pointers),         CASE(nonblocking),
-    CASE(datatypes),    CASE(errors),           CASE(sequential),       CASE(progress),         {NULL, NULL},
+    CASE(datatypes),    CASE(errors),           CASE(sequential),       CASE(progress),
+    CASE(shared_views), CASE(by_itself),        CASE(openings),         {NULL, NULL},
 };

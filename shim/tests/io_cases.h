@@ -25,4 +25,9 @@ int *numbered(int count, int first);
 long long counted(MPI_Status *status, MPI_Datatype type);
 void round_trip(const char *name, MPI_File file, MPI_Datatype filetype, MPI_Offset displacement, int count);
 
+/* io_case_alone.c */
+void shared_views(const char *name, const char *path);
+void by_itself(const char *name, const char *path);
+void openings(const char *name, const char *path);
+
 #endif

@@ -41,6 +41,8 @@ program io_fortran
   do i = 1, 600
     if (back(i) /= values(i)) wrong = wrong + 1
   end do
+  ! A collective write waits for no other rank: the last one's bytes may come later.
+  call MPI_Barrier(MPI_COMM_WORLD, error)
   call MPI_File_get_size(file, bytes, error)
   call MPI_File_close(file, error)
   call MPI_Type_free(filetype, error)

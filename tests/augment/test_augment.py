@@ -72,12 +72,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_same_seed_gives_the_same_bytes_with_any_threads_and_ranks(images: Path, tmp_path: Path) -> None:
     common = [*options(*OPERATIONS), "--seed", "5", "--copies", "3"]
-    said = waystage(images, tmp_path / "one", *common, "--threads", "1", "--json").json
+    said = waystage(images, tmp_path / "one", *common, "--workers", "1", "--json").json
     counts = said["counts"]
     assert (counts["images"], counts["made"], counts["others"], counts["broken"]) == (11, 33, 1, 0)
     one = contents(tmp_path / "one")
     assert len(one) == 33 and "cats/3.png-2.png" in one and "dog.jpg-0.jpg" in one
-    waystage(images, tmp_path / "many", *common, "--threads", "7")
+    waystage(images, tmp_path / "many", *common, "--workers", "7")
     assert contents(tmp_path / "many") == one
     for rank in range(3):
         environment = {"SLURM_PROCID": str(rank), "SLURM_NTASKS": "3"}
@@ -99,7 +99,7 @@ def test_a_shard_holds_what_a_tree_would_in_order_of_paths(images: Path, tmp_pat
     common = [*options(*OPERATIONS), "--copies", "2"]
     waystage(images, tmp_path / "tree", *common)
     shard = tmp_path / "out.tar"
-    waystage(images, shard, *common, "--threads", "5")
+    waystage(images, shard, *common, "--workers", "5")
     with tarfile.open(shard, errors="surrogateescape") as tar:
         held = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
         names = [os.fsencode(name) for name in tar.getnames()]
@@ -107,7 +107,7 @@ def test_a_shard_holds_what_a_tree_would_in_order_of_paths(images: Path, tmp_pat
     assert names == sorted(names)
     before = shard.read_bytes()
     assert "was kept" in waystage(images, shard, *common).out
-    waystage(images, shard, *common, "--threads", "1", "--overwrite")
+    waystage(images, shard, *common, "--workers", "1", "--overwrite")
     assert shard.read_bytes() == before
     waystage(images, shard, *common, "--rank", "1", "--ranks", "2")
     assert (tmp_path / "out-00001-of-00002.tar").exists()

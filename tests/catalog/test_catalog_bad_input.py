@@ -178,7 +178,7 @@ def test_what_may_not_be_read_is_counted_and_the_rest_recorded(tmp_path: Path) -
     (root / "open/secret").write_bytes(b"x")
     (root / "open/secret").chmod(0)
     (root / "closed").chmod(0)
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+    for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
     (tmp_path / "out").mkdir()
     (tmp_path / "out").chmod(0o777)

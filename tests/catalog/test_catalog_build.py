@@ -101,7 +101,7 @@ def test_a_catalog_is_its_builders_alone_whatever_the_umask(tree: Path, tmp_path
 def test_another_user_does_not_see_into_a_catalog(tree: Path, tmp_path: Path) -> None:
     target = tmp_path / "catalog"
     build(tree, target)
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+    for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
     pid = os.fork()
     if pid == 0:

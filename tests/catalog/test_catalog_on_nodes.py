@@ -97,12 +97,13 @@ def test_a_walker_killed_before_or_after_its_part_has_a_name_leaves_no_entry_out
 def test_a_walk_that_gives_away_what_it_has_not_begun_leaves_no_entry_out_and_none_twice(
     cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # /usr has more than can be walked by one thread before the clock is first read.
+    # It has more than can be walked by one thread before the clock is first read.
+    tree = Path("/usr/share")
     monkeypatch.setattr(catalog_on_nodes, "FIRST_S", 0.0)
     monkeypatch.setattr(catalog_on_nodes, "LONGEST_S", 0.0)
     with join(Where(cluster.address)) as engine:
-        build_on_nodes(engine, Path("/usr"), tmp_path / "many", BuildOptions(threads=1))
-    build(Path("/usr"), tmp_path / "one")
+        build_on_nodes(engine, tree, tmp_path / "many", BuildOptions(threads=1))
+    build(tree, tmp_path / "one")
     assert len(Catalog(tmp_path / "many").manifest.parts) > 2
     assert rows(tmp_path / "many")[0].equals(rows(tmp_path / "one")[0])
 

@@ -13,7 +13,7 @@ import pytest
 from flow_support import Heard
 from harness import wait_until
 from waystage import events
-from waystage.collective import reported
+from waystage.collective import reported, reporter
 from waystage.collective.settings import WEIGHT_ONE, Settings
 from waystage.collective.storage import storage_of
 from waystage.flows.agent import FlowAgent
@@ -92,6 +92,22 @@ def test_an_application_and_its_operations_are_reported(agent: FlowAgent, heard:
         process.said.put({"event": "aggregator_lost", "address": "c9@h:2"})
         assert heard.next(events.AggregatorLost).aggregator == "c9"
     assert heard.next(events.IoApplicationFinished).outcome == "done"
+
+
+def test_the_service_of_an_aggregator_is_known_before_the_next_operation(
+    agent: FlowAgent, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the node of rank 0 hears that operations end. The reports of each second are too late for a policy."""
+    monkeypatch.setattr(reporter, "REPORT_S", 1e6)
+    process = Process()
+    with reported(process, "c1"):
+        process.begin()
+        heard.next(events.IoApplicationStarted)
+        for size in (100, 250):
+            process.served["a"] = {"bytes": size, "busy_ns": 7, "windows": 2, "queue_bytes": 0}
+            told = 0
+            while told != size:
+                told = max((use.bytes for use in heard.next(events.AggregatorReport).servers), default=0)
 
 
 def test_operations_that_follow_each_other_fast_are_reported_together_and_none_is_left_out(

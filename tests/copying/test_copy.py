@@ -233,7 +233,7 @@ def test_the_limit_limits(tmp_path: Path, waystage: Waystage) -> None:
     (tmp_path / "tree").mkdir()
     for number in range(10):
         (tmp_path / f"tree/{number}").write_bytes(b"x" * 200_000)
-    ran = waystage("copy", "tree", "copy", "--bandwidth-limit", "2M", "--json")
+    ran = waystage("copy", "tree", "copy", "--bandwidth-limit", "2MB", "--json")
     assert ran.code == 0
     # The last of ten pieces waits for the nine before it.
     assert ran.json["seconds"] >= 0.9

@@ -220,6 +220,21 @@ def test_many_nodes_write_one_large_file(cluster: DaskCluster, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("small_parts")
+def test_many_nodes_write_a_lone_file_under_the_name_that_it_is_given(
+    cluster: DaskCluster, tmp_path: Path
+) -> None:
+    source = large_file(tmp_path / "from") / "big"
+    (tmp_path / "to").mkdir()
+    for target in ("to/renamed", "to"):
+        with join(Where(cluster.address)) as engine:
+            made = on_nodes.copy_file_on_nodes(engine, source, str(tmp_path / target), {}, no_progress)
+        assert made.complete and made.problems() == [] and made.counts["files"] == 1
+        assert made.counts["bytes"] == 10 * 32 << 20
+    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == ["big", "renamed"]
+    assert (tmp_path / "to/big").read_bytes() == (tmp_path / "to/renamed").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.usefixtures("small_parts")
 def test_extents_that_nodes_have_written_are_not_written_again_after_a_kill(
     cluster: DaskCluster, tmp_path: Path
 ) -> None:

@@ -86,14 +86,16 @@ def test_a_slash_at_the_end_means_a_directory(tmp_path: Path, waystage: Waystage
     (tmp_path / "file").write_text("x")
     (tmp_path / "there").mkdir()
     (tmp_path / "other").write_text("mine")
-    for absent in ("new/", "new//", "new/.", "other/"):
+    for absent in ("missing/new/", "new/.", "other/"):
         ran = waystage("copy", "file", absent)
         assert ran.code in (1, 3) and "Traceback" not in ran.err, ran
-    assert "ends with a slash" in waystage("copy", "file", "new/").err
+    assert "Not a directory" in waystage("copy", "file", "other/").err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "other", "there"]
     assert (tmp_path / "other").read_text() == "mine"
     assert waystage("copy", "file", "there/").code == 0
     assert (tmp_path / "there/file").read_text() == "x"
+    assert waystage("copy", "file", "made//").code == 0
+    assert (tmp_path / "made/file").read_text() == "x"
     assert waystage("copy", "there", "tree/").code == 0
     assert (tmp_path / "tree/file").read_text() == "x"
 

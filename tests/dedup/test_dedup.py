@@ -269,7 +269,8 @@ def test_what_cannot_be_read_is_counted_and_told(tree: Path) -> None:
 def test_usage_errors_say_what_to_do(tree: Path, tmp_path: Path) -> None:
     assert "give a tree" in waystage("dedup", expected=2).err
     assert (
-        "'--bandwidth': 'fast' is no rate" in waystage("dedup", tree, "--bandwidth", "fast", expected=2).err
+        "'--bandwidth-limit': 'fast' is no rate"
+        in waystage("dedup", tree, "--bandwidth-limit", "fast", expected=2).err
     )
     assert "--parts-in" in waystage("dedup", tree, "--rank", "0", "--ranks", "2", expected=2).err
     assert "--rank and --ranks" in waystage("dedup", tree, "--rank", "0", expected=2).err
@@ -283,7 +284,7 @@ def test_the_bandwidth_is_kept_and_an_interrupt_leaves_no_part(tmp_path: Path) -
     (tree / "f").write_bytes(random.Random(1).randbytes(8 << 20))
     parts = tmp_path / "parts"
     program = command("dedup", str(tree), "--parts-in", str(parts))
-    with subprocess.Popen([*program, "--parts", "1", "--bandwidth", "100K", "-q"]) as process:
+    with subprocess.Popen([*program, "--parts", "1", "--bandwidth-limit", "100K", "-q"]) as process:
         try:
             # 8 MiB at 100 KiB/s take 80 seconds: it cannot be over.
             wait_until(lambda: list(parts.glob("*.unfinished")), process, "the first part")

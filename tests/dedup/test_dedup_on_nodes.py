@@ -41,6 +41,13 @@ def test_the_report_of_many_nodes_is_that_of_one(waystage: Waystage, tmp_path: P
             assert {k: v for k, v in many.items() if k != "index_bytes"} == {
                 k: v for k, v in one.items() if k != "index_bytes"
             }
+        waystage("dedup", "tree", "-x", "left-out", "--parts-in", "parts", "--parts", "2").expect()
+        merge = ("dedup", "--merge", "parts", "--json")
+        assert (
+            waystage(*merge, "--scheduler", cluster.address).expect().json == waystage(*merge).expect().json
+        )
+        refused = waystage(*merge[:-1], "--estimate", "--scheduler", cluster.address).expect(2).err
+        assert "--estimate: no effect with --scheduler" in refused
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness import bench_module
+from waystage.bench import BenchOptions, Stopped
+from waystage.experiment import results
 from waystage.experiment.results import JobRecord, RunResult
 from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
 
@@ -62,6 +66,33 @@ def test_collision_without_a_whole_set_fails_and_says_so() -> None:
     result.jobs = [job for job in result.jobs if job.policy == "ecmp"]
     with pytest.raises(RuntimeError, match="no set is complete"):
         bench_module("collision").figures(result)
+
+
+@pytest.mark.parametrize("sets", [0, 3])
+def test_collision_that_is_interrupted_gives_the_whole_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int
+) -> None:
+    collision = bench_module("collision")
+
+    class Interrupted:
+        """A lab in which Ctrl-C ends the set after `sets`."""
+
+        def __init__(self, begun: object) -> None:
+            pass
+
+        def run(self, experiment: Experiment, out: Path, progress: object) -> None:
+            made = made_up(POLICIES[:2], {"ecmp": (2.0, 8.0), "link-separation": (1.5, 7.5)}, sets=sets + 1)
+            results.save(out, msgspec.structs.replace(made, jobs=made.jobs[:-1]), [], [])
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(collision, "LabWorld", Interrupted)
+    options = BenchOptions(out=tmp_path)
+    if not sets:
+        with pytest.raises(Stopped, match="Ctrl-C"):
+            collision.run(options)
+        return
+    answer = collision.run(options)
+    assert (answer["details"]["sets"], options.limit.stopped) == (sets, "Ctrl-C")
 
 
 def test_mixes_compare_with_the_better_of_the_others() -> None:

@@ -137,6 +137,24 @@ def test_the_command_prints_both_and_refuses_what_is_no_run(waystage: Waystage, 
     assert ran.code == 3 and "nowhere" in ran.err
 
 
+def test_runs_of_three_worlds_stand_side_by_side_with_errors_against_the_last(
+    waystage: Waystage, tmp_path: Path
+) -> None:
+    for folder, world, seconds in (("a", "sim", 8.0), ("b", "lab", 9.0), ("c", "cluster", 10.0)):
+        found = run(world, {"ecmp": [seconds], "link-separation": [seconds - 1]})
+        results.save(tmp_path / folder, found, [sample("ecmp", "core1", 990)], [])
+    ran = waystage("compare", "a", "b", "c")
+    assert ran.code == 0 and "errors against cluster" in ran.out
+    assert "cluster: link-separation < ecmp" in ran.out
+    ran = waystage("compare", "a", "b", "c", "--json")
+    row = next(row for row in ran.json["means"] if (row["policy"], row["quantity"]) == ("ecmp", "job_s"))
+    assert (row["sim"], row["lab"], row["cluster"]) == (8.0, 9.0, 10.0)
+    assert (row["sim_error_pct"], row["lab_error_pct"]) == (pytest.approx(-20), pytest.approx(-10))
+    assert waystage("compare", "a", "b", "nowhere").code == 3
+    (tmp_path / "trees/x").mkdir(parents=True)
+    assert waystage("compare", "a", "b", "trees").code == 3  # no run
+
+
 def test_a_simulated_run_compares_with_itself(waystage: Waystage, repository: Path) -> None:
     file = str(repository / "experiments" / "links-cg.yaml")
     assert waystage("run", file, "--on", "sim", "--out", "a", "--quiet").code == 0

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from waystage.experiment import results
+from waystage.experiment.drawing import CLASS_COLOURS, COLOURS, STEP_COLOURS, WAITING_COLOUR
+from waystage.experiment.loading import load
 from waystage.experiment.report import render, write_report
 from waystage.experiment.results import JobRecord, PortSample, ResultError, RunResult, SwitchOver
 from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
 from waystage.experiment.summary import summarise, table_rows
+from waystage.experiment.verdict import verdict
 
 POLICIES = ("ecmp", "link-separation")
 
@@ -187,8 +190,8 @@ def test_the_report_is_whole_in_itself_and_draws_each_figure(tmp_path: Path) -> 
     parser.feed(page)
     assert parser.fetched == []
     assert not re.search(r"url\((?!#)|@import", page)
-    # Fig. 11, Fig. 12, a timeline per policy, Fig. 14.
-    assert parser.drawings == 5
+    # Fig. 11, Fig. 12, jobs, loads of links, a timeline per policy, Fig. 14.
+    assert parser.drawings == 7
     assert "short of CPU &amp; &lt;wrong&gt;" in page
     assert "bold &lt;b&gt;" in page
 
@@ -196,3 +199,62 @@ def test_the_report_is_whole_in_itself_and_draws_each_figure(tmp_path: Path) -> 
 def test_the_same_run_gives_the_same_page() -> None:
     result = made_up()
     assert render(result, summarise(result), samples()) == render(result, summarise(result), samples())
+
+
+# -- the verdict, and the order of the page
+
+
+def test_the_verdict_states_difference_uncertainty_and_validity() -> None:
+    clear = made_up()
+    for job_ in [job_ for job_ in clear.jobs if job_.set == 9]:
+        clear.jobs.remove(job_)
+    said = verdict(clear, summarise(clear))
+    assert said.startswith("Against ecmp, link-separation shortens the mean job time by 16.")
+    assert "95 % interval of 9 sets: 1" in said and "9 of 9 sets are faster; the run is valid." in said
+    unclear = verdict(made_up(), summarise(made_up()))
+    assert "shows no clear difference" in unclear and "95 % interval of 10 sets: -" in unclear
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [(1, "(one set: no interval); there is one set"), (2, "(range of 2 sets:"), (4, "(range of 4 sets:")],
+)
+def test_few_sets_are_no_interval(sets: int, words: str) -> None:
+    said = verdict(made_up(sets), summarise(made_up(sets)))
+    assert words in said and "95 %" not in said
+
+
+def test_the_verdict_says_what_makes_a_run_worth_less() -> None:
+    result = made_up()
+    result.invalid.append("the machine was busy")
+    result.interrupted = True
+    result.jobs[0] = job("ecmp", 0, 0, 1.0, 1.0, status="failed", cause="it crashed")
+    said = verdict(result, summarise(result))
+    assert said.endswith(
+        "the run is NOT VALID, for the reason below, and it was interrupted, and 1 job has failed."
+    )
+    page = render(result, summarise(result), samples())
+    assert page.index("class='verdict bad'") < page.index("class=invalid") < page.index("<svg")
+
+
+def test_the_page_has_the_verdict_first_and_tables_last() -> None:
+    result = made_up()
+    page = render(result, summarise(result), samples(), "waystage run experiment.yaml --on lab")
+    assert page.index("class='verdict") < page.index("<svg")
+    assert page.rindex("<svg") < page.index("<table")
+    assert "waystage run experiment.yaml --on lab" in page and "width=device-width" in page
+    assert "IEEE Access 8, 2020" in page and "Jobs of set 1" in page and "Mean load of the links" in page
+
+
+def test_a_result_holds_the_experiment_that_repeats_it(tmp_path: Path) -> None:
+    loaded = load(Path(__file__).parents[2] / "experiments/demo.yaml")[0]
+    result = RunResult(name=loaded.name, world="sim", experiment=loaded)
+    results.save(tmp_path, result, [], [])
+    assert load(tmp_path / "experiment.yaml")[0] == loaded
+    write_report(tmp_path, result)
+    assert "waystage run experiment.yaml --on sim" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_no_colour_has_two_meanings() -> None:
+    meanings = [*CLASS_COLOURS.values(), *COLOURS, *STEP_COLOURS, WAITING_COLOUR]
+    assert len(meanings) == len(set(meanings))

@@ -127,11 +127,11 @@ def test_its_user_paces_a_flow_and_a_restarted_controller_knows_it_again(site: S
     controller.communicate(timeout=60)
     site.controller()
     again = site.flow(lambda again: again["flow_id"] != flow["flow_id"] and again["rate_bps"] > 0)
-    site.run("flows", "set", again["flow_id"], "--rate", "1M/s")
+    site.run("flows", "set", again["flow_id"], "--bandwidth-limit", "1MB/s")
     site.flow(lambda flow: flow["settings"].get("rate_bps") == 8_000_000 and flow["kept"] > 0)
     failed = ran(command("flows", "set", again["flow_id"], "--mode", "modest"), env=site.environment)
     assert failed.code == 3 and "does not obey mode" in failed.err
-    site.run("flows", "set", again["flow_id"], "--no-rate")
+    site.run("flows", "set", again["flow_id"], "--bandwidth-limit", "off")
     copying.terminate()
     copying.communicate(timeout=60)
     wait_until(lambda: site.flows() == [], what="the end of the flow")

@@ -86,6 +86,16 @@ def test_a_lock_has_hashes_of_every_package_or_of_none(repository: Path) -> None
     assert len(pins) > 50 and len(hashed) in (0, len(pins))
 
 
+def test_what_builds_a_release_has_hashes_and_the_same_maturin(repository: Path) -> None:
+    lock = (repository / "requirements.lock").read_text()
+    dist = (repository / "requirements-dist.lock").read_text().replace("\\\n", " ")
+    pins = re.findall(r"^[A-Za-z0-9._-]+==.*", dist, re.MULTILINE)
+    assert {"auditwheel", "cargo-zigbuild", "maturin", "ziglang"} <= {pin.split("==")[0] for pin in pins}
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}\b", pin) for pin in pins)
+    [maturin] = re.findall(r"^maturin==\S+", lock, re.MULTILINE)
+    assert maturin in [pin.split()[0] for pin in pins]
+
+
 def test_constraints_are_the_locked_versions_without_hashes(repository: Path, tmp_path: Path) -> None:
     subprocess.run(
         [str(repository / "scripts" / "constraints"), str(tmp_path / "c.txt")], cwd=repository, check=True

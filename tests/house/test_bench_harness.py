@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness import Waystage, command
-from waystage.bench import Limit
+from waystage.bench import Limit, benchmarks, durations
+from waystage.bench.runner import bench_dir
 
 GOOD = '''"""How fast one and one make two.
 
@@ -155,3 +156,54 @@ def test_a_part_without_a_complete_turn_leaves_those_before_it(folder: Path, way
 def test_steps_end_before_the_limit() -> None:
     assert list(Limit().steps(range(5))) == [0, 1, 2, 3, 4]
     assert list(Limit(seconds=1e-9).steps(range(5))) == [0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "seconds"),
+    [((), 300), (("--quick",), 300), (("--repetitions", "2"), 0), (("--time-limit", "7"), 7)],
+)
+def test_a_run_ends_within_five_minutes_unless_turns_or_a_limit_are_given(
+    folder: Path, waystage: Waystage, flags: tuple[str, ...], seconds: int
+) -> None:
+    (folder / "limited.py").write_text(
+        '"""What limit a run has."""\nTAKES_S = 900, 50\n'
+        "def run(options):\n    return {'figures': {'limit': options.limit.seconds or 0}}\n"
+    )
+    ran = waystage("bench", "limited", "--json", *flags)
+    assert ran.json["figures"]["limit"] == seconds
+    assert (f"would end after {seconds} s" in ran.err) == bool(seconds)
+
+
+def test_each_part_of_a_run_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("waystage.bench.options.time.monotonic", lambda: now[0])
+    limit = Limit(seconds=12.0, _began=0.0)
+    begun = []
+    for number, parts in enumerate((3, 2, 1)):
+        for _ in limit.steps(range(9), parts):
+            begun.append(number)
+            now[0] += 2.0
+    assert begun == [0, 0, 1, 1, 2, 2] and now[0] == 12.0
+    assert limit.stopped == "the time limit of 12 s"
+
+
+def test_a_part_that_took_longer_leaves_the_next_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("waystage.bench.options.time.monotonic", lambda: now[0])
+    limit = Limit(seconds=5.0, _began=0.0)
+    begun = []
+    for number, parts in enumerate((3, 2)):
+        for _ in limit.steps(range(9), parts):
+            begun.append(number)
+            now[0] += 9.0
+    assert begun == [0, 1]
+
+
+def test_every_benchmark_says_beforehand_how_long_it_takes() -> None:
+    folder = Path(__file__).parents[2] / "bench"
+    assert benchmarks()
+    without = [name for name in benchmarks() if durations(name) is None]
+    assert folder == bench_dir() and without == []
+    for name in benchmarks():
+        full, quick = durations(name) or (0, 0)
+        assert 0 < quick <= full, name

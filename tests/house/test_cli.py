@@ -20,7 +20,7 @@ from harness import Waystage
 from waystage import __version__
 from waystage.cli import errors
 from waystage.cli import main as entry
-from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+from waystage.cli.common import ExitCode, Output, TimeLeft, UserError, duration, output_options, table
 from waystage.cli.examples import EXAMPLES
 
 ALL_ERRORS = sorted(errors.ERRORS)
@@ -176,16 +176,76 @@ def test_termination_unwinds_as_an_interrupt_does(tmp_path: Path) -> None:
     assert process.returncode == ExitCode.INTERRUPTED
 
 
-def test_a_reader_that_goes_away_gets_no_complaint() -> None:
-    ran = subprocess.run(
-        f"{sys.executable} -m waystage --help | true",
-        shell=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+CLOSED = """
+import os, sys
+from waystage.cli import main as entry
+import click
+def commands(group, path):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        below = group.get_command(context, name)
+        yield (*path, name)
+        if isinstance(below, click.Group):
+            yield from commands(below, (*path, name))
+for path in [(), *commands(entry.group, ())]:
+    for words, wanted in (([*path, "--help"], {0}), ([*path, "--no-such-option"], {1, 2})):
+        child = os.fork()
+        if child == 0:
+            reading, writing = os.pipe()
+            os.close(reading)
+            os.dup2(writing, 1), os.dup2(writing, 2)
+            os._exit(entry.run(words))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status not in wanted:
+            print(words, status)
+"""
+
+
+def test_no_command_minds_a_reader_that_goes_away() -> None:
+    """`waystage X | head -1` ends with the status that it would have had, without a word."""
+    ran = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("--help", 0), ("copy --help", 0), ("copy", 2), ("report /nowhere --json", 3)]
+)
+def test_a_closed_pipe_leaves_no_complaint_at_the_end(words: str, status: int, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing) as pipe:
+        for streams in (
+            {"stdout": pipe, "stderr": subprocess.PIPE},
+            {"stdout": subprocess.PIPE, "stderr": pipe},
+        ):
+            ran = subprocess.run(
+                [sys.executable, "-m", "waystage", *words.split()],
+                cwd=tmp_path,
+                text=True,
+                check=False,
+                **streams,
+            )
+            said = (ran.stderr if streams["stdout"] is pipe else "") or ""
+            assert ran.returncode == status and "Traceback" not in said and "BrokenPipe" not in said, said
+
+
+def test_the_time_left_follows_the_last_half_minute() -> None:
+    left = TimeLeft()
+    assert left.look(0.0, 0.0) is None
+    assert left.look(0.1, 10.0) == pytest.approx(90.0)
+    for second in range(11, 100):  # five times slower
+        shown = left.look(0.1 + (second - 10) * 0.002, float(second))
+    assert shown == pytest.approx((0.9 - 89 * 0.002) / 0.002, rel=0.01)
+    assert left.look(0.05, 101.0) is None  # more was found
+    assert [duration(s) for s in (4.2, 130, 11_100)] == ["4 s", "2 min", "3 h 05 min"]
+
+
+def test_verbose_adds_details_and_log_messages_and_excludes_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    Output(verbose=True).detail("shown")
+    Output().detail("hidden")
+    assert capfd.readouterr().err == "shown\n"
+    assert entry.run(["doctor", "-v", "-q"]) == ExitCode.USAGE
+    assert "exclude each other" in capfd.readouterr().err
 
 
 def test_help_opens_no_heavy_library(waystage: Waystage) -> None:

@@ -70,8 +70,9 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert [name(p) for p in PAGES if p not in reached] == []
 
 
-def test_the_reference_of_the_command_line_is_current() -> None:
-    script = REPOSITORY / "scripts" / "write_cli_reference.py"
+@pytest.mark.parametrize("writer", ["write_cli_reference.py", "write_python_reference.py"])
+def test_a_generated_page_is_current(writer: str) -> None:
+    script = REPOSITORY / "scripts" / writer
     ran = subprocess.run(
         [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
     )

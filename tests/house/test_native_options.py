@@ -14,7 +14,15 @@ import pytest
 
 from waystage import _native, native_options
 from waystage.native_options.aggregators import AggregatorOptions
-from waystage.native_options.copies import FillOptions, RemoteCopyOptions, TreeCopyOptions
+from waystage.native_options.copies import (
+    BackupOptions,
+    DeleteOptions,
+    FileLimits,
+    FillOptions,
+    RemoteCopyOptions,
+    RemoveOptions,
+    TreeCopyOptions,
+)
 from waystage.native_options.datasets import AugmentationOptions, DedupProfileOptions
 from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
 from waystage.native_options.peers import Peer
@@ -89,6 +97,16 @@ CALLS: dict[str, tuple[Any, Callable[[Any], object]]] = {
         lambda o: _native.Aggregator(o),
     ),
     "TreeCopyOptions": (TreeCopyOptions(workers=1), lambda o: _native.TreeCopy(ABSENT, ABSENT / "to", o)),
+    "DeleteOptions": (DeleteOptions(workers=1), lambda o: _native.TreeDelete(ABSENT, ABSENT / "to", o)),
+    "RemoveOptions": (RemoveOptions(workers=1), lambda o: _native.SourceRemove(ABSENT, ABSENT / "to", o)),
+    "FileLimits": (
+        FileLimits(),
+        lambda o: _native.TreeCopy(ABSENT, ABSENT / "to", TreeCopyOptions(workers=1, limits=o)),
+    ),
+    "BackupOptions": (
+        BackupOptions(),
+        lambda o: _native.TreeCopy(ABSENT, ABSENT / "to", TreeCopyOptions(workers=1, backup=o)),
+    ),
     "FillOptions": (
         FillOptions(names=(b"", b"", b"", b""), seen=(0, 0, (0, 0)), extents=[], workers=1),
         lambda o: _native.FileFill(ABSENT, ABSENT, o),

@@ -53,7 +53,16 @@ def test_every_dependency_is_locked_with_the_hashes_of_its_files() -> None:
     )
     locked = {normal(pin) for pin in pins}
     extras = PROJECT["optional-dependencies"]
-    wanted = {normal(r) for r in (*PROJECT["dependencies"], *extras["dev"], *extras["nodes"])}
+    wanted = {
+        normal(r)
+        for r in (
+            *PROJECT["dependencies"],
+            *extras["dev"],
+            *extras["nodes"],
+            *extras["frames"],
+            *extras["fsspec"],
+        )
+    }
     assert wanted <= locked
 
 

@@ -19,6 +19,8 @@ LIBRARY_ROOMS = {
     "dask": ("waystage.nodes",),
     "dask_jobqueue": ("waystage.nodes.slurm",),
     "distributed": ("waystage.nodes",),
+    "fsspec": ("waystage.filesystems",),
+    "aiohttp": ("waystage.view.server",),
     "click": ("waystage.cli",),
     "rich": ("waystage.cli",),
     "matplotlib": ("waystage.experiment", "waystage.patterns.heatmap"),

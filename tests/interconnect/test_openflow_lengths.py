@@ -117,4 +117,5 @@ def test_kinds_that_are_not_used_are_left_out_of_what_is_read() -> None:
     entry = struct.pack("!HBx8xH10xQQQ", 48 + len(rest), 0, 1, 2, 3, 4) + rest
     (rule,) = entries.rules(entry)
     assert [type(step).__name__ for step in rule.steps] == ["Output"]
-    assert entries.groups(struct.pack("!HBxI", 8 + 5, 0, 7) + b"other") == [entries.Group(group_id=7)]
+    select = 1
+    assert entries.groups(struct.pack("!HBxI", 8 + 5, select, 7) + b"other") == [entries.Group(group_id=7)]

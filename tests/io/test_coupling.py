@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,15 +38,6 @@ with io.couple("flow", "read", rank=rank, size=size) as flow:
         assert (part == (whole + version)[:, :, start:end]).all()
         print(version)
 """
-
-
-@pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    """A node, whose ranks this test's process is too."""
-    with node(tmp_path) as found:
-        for key, value in found.environment.items():
-            monkeypatch.setenv(key, value)
-        yield found
 
 
 @pytest.mark.parametrize("host", ["", "elsewhere"], ids=["shared memory", "TCP"])

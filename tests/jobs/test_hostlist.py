@@ -18,6 +18,8 @@ from waystage.jobs.hostlist import HostlistError, expand
         ("n[08-11]", ("n08", "n09", "n10", "n11")),
         ("r[1-2]-ib", ("r1-ib", "r2-ib")),
         ("c1,c1", ("c1",)),
+        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
+        ("r[1-2]n[09-10]-ib,s1", ("r1n09-ib", "r1n10-ib", "r2n09-ib", "r2n10-ib", "s1")),
     ],
 )
 def test_lists_are_expanded_in_order(text: str, nodes: tuple[str, ...]) -> None:
@@ -25,7 +27,21 @@ def test_lists_are_expanded_in_order(text: str, nodes: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ",", "c1,", "c[1-", "c[3-1]", "c[1-999999999]", "c1 c2", "c[a]", "c[]", "[[1]]"]
+    "text",
+    [
+        "",
+        ",",
+        "c1,",
+        "c[1-",
+        "c[3-1]",
+        "c[1-999999999]",
+        "c1 c2",
+        "c[a]",
+        "c[]",
+        "[[1]]",
+        "[1-9][1-9][1-9][1-9][1-9][1-9]",
+        "c" + 9 * "[1,1,1,1,1,1,1,1]",
+    ],
 )
 def test_what_cannot_be_read_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(HostlistError) as caught:

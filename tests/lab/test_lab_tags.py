@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,9 @@ def fabric(lab_name: str) -> Iterator[tuple[Lab, Layout]]:
         yield lab, layout
 
 
-def service(path: Path, layout: Layout, interfaces: list[str], first: int = 3, count: int = 4):  # type: ignore[no-untyped-def]
+def service(
+    path: Path, layout: Layout, interfaces: list[str], first: int = 3, count: int = 4
+) -> _native.TagService:
     widths = [getattr(layout, name) for name in layout.__struct_fields__]
     try:
         return _native.TagService(interfaces, path, widths, [7] * 32, (first, count))
@@ -127,7 +130,7 @@ def test_without_a_service_the_program_runs_and_it_is_said_once(
 
 def ask(
     connection: socket.socket, word: int, *numbers: int, code: bytes = b"", descriptor: int | None = None
-) -> tuple:  # type: ignore[type-arg]
+) -> tuple[Any, ...]:
     numbers = (*numbers, 0, 0, 0)[:3]
     message = MESSAGE.pack(MAGIC, word, *numbers, code)
     if descriptor is None:

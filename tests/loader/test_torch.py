@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 import multiprocessing
 import pickle
 import sys
@@ -18,6 +19,26 @@ from waystage.loader import LoaderError
 Contents = dict[str, bytes]
 
 
+class SharedNumber:
+    """What the adapter takes of a tensor without dimensions in shared memory."""
+
+    def __init__(self, value: int, dtype: type) -> None:
+        self._memory = mmap.mmap(-1, 8)
+        self.fill_(value)
+
+    def share_memory_(self) -> SharedNumber:
+        return self
+
+    def fill_(self, value: int) -> None:
+        self._memory[:] = value.to_bytes(8, "little")
+
+    def __int__(self) -> int:
+        return int.from_bytes(self._memory[:], "little")
+
+    def __reduce__(self) -> tuple[type[SharedNumber], tuple[int, type]]:
+        return SharedNumber, (int(self), int)
+
+
 @pytest.fixture
 def adapter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """`waystage.loader.torch`, and `as_worker(id, count)`, which makes this process a worker of a DataLoader."""
@@ -29,6 +50,8 @@ def adapter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     distributed.is_available = lambda: False  # type: ignore[attr-defined]
     torch = ModuleType("torch")
     torch.distributed = distributed  # type: ignore[attr-defined]
+    torch.int64 = int  # type: ignore[attr-defined]
+    torch.tensor = SharedNumber  # type: ignore[attr-defined]
     for name, module in (
         ("torch", torch),
         ("torch.utils", ModuleType("torch.utils")),
@@ -120,6 +143,31 @@ def test_a_forked_worker_reads(adapter: Any, catalog: Path, contents: Contents) 
         process.join()
 
 
+def test_a_new_epoch_reaches_a_worker_that_is_running(adapter: Any, catalog: Path) -> None:
+    dataset = adapter.dataset(catalog, seed=3)
+    here, there = multiprocessing.Pipe()
+
+    def work() -> None:
+        adapter.as_worker(0, 1)
+        for _ in iter(there.recv, "stop"):
+            there.send([path for path, _ in dataset])
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    try:
+        found = []
+        for epoch in (0, 1):
+            dataset.set_epoch(epoch)
+            here.send("iterate")
+            assert here.poll(60), "the worker gave nothing in a minute"
+            found.append(here.recv())
+        assert found[0] != found[1] and sorted(found[0]) == sorted(found[1])
+        assert found[1] == [path for path, _ in dataset]
+    finally:
+        process.kill()
+        process.join()
+
+
 def test_without_pytorch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "torch.utils.data", None)
@@ -137,3 +185,19 @@ def test_a_real_data_loader_with_workers_delivers_everything_once(catalog: Path,
     dataset = WaystageDataset(catalog, transform=lambda path, data: len(data))
     batches = list(data.DataLoader(dataset, batch_size=4, num_workers=2))
     assert sum(int(batch.sum()) for batch in batches) == sum(map(len, contents.values()))
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_new_epoch_reaches_persistent_workers_of_a_real_data_loader(catalog: Path, start: str) -> None:
+    data = pytest.importorskip("torch.utils.data", reason="PyTorch is not installed: pip install torch")
+    from waystage.loader.torch import WaystageDataset
+
+    dataset = WaystageDataset(catalog, seed=3)
+    loader = data.DataLoader(
+        dataset, batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context=start
+    )
+    epochs = []
+    for epoch in (0, 1):
+        dataset.set_epoch(epoch)
+        epochs.append([path for path, _ in loader])
+    assert epochs[0] != epochs[1] and sorted(epochs[0]) == sorted(epochs[1])

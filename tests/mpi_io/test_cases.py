@@ -46,7 +46,7 @@ TRAPS = (
         "nonblocking",
         "datatypes",
     ),
-    *("errors", "sequential", "progress"),
+    *("errors", "sequential", "progress", "shared_views", "by_itself", "openings"),
 )
 
 WRONG_BY_ITSELF = {
@@ -92,6 +92,7 @@ def both(mpi: Mpi, compiled: Callable[..., Path], tmp_path_factory: pytest.TempP
         mpi.compiler("mpicc"),
         "io_cases.c",
         "io_case_list.c",
+        "io_case_alone.c",
         name=f"io-cases-{mpi.name}",
         flags=("-D_GNU_SOURCE",),
     )

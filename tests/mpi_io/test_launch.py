@@ -108,6 +108,37 @@ def test_killed_aggregators_cost_no_byte(mpi: Mpi, looping: Path, tmp_path: Path
         process.kill()
 
 
+def supervisors_of(tag: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            named = (folder / "comm").read_text().strip() == "waystage-io"
+            if named and tag.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_killed_supervisor_is_replaced_and_cleans_up_at_the_end(
+    mpi: Mpi, looping: Path, tmp_path: Path
+) -> None:
+    tag, file = f"WAYSTAGE_TEST_TAG={tmp_path}", tmp_path / "file"
+    process = started(mpi, looping, tmp_path, rounds=400 if mpi.name == OPEN_MPI.name else 60)
+    try:
+        wait_until(lambda: file.exists() and file.stat().st_size > 0, "the file grows")
+        folder = Path(environment_of(aggregators_of(tag)[0])["WAYSTAGE_IO_SOCKET"]).parent
+        before = supervisors_of(tag)
+        assert len(before) == 1
+        os.kill(before[0], signal.SIGKILL)
+        wait_until(lambda: set(supervisors_of(tag)) - set(before), "another supervisor")
+        assert process.wait(DEADLINE_S) == 0
+        wait_until(lambda: not folder.exists(), "the node's folder is removed")
+        assert not aggregators_of(tag)
+    finally:
+        process.kill()
+
+
 def started(mpi: Mpi, looping: Path, folder: Path, rounds: int) -> subprocess.Popen[bytes]:
     """Two ranks that write `rounds` times to `file` in `folder`; their processes are tagged with it."""
     program = ["-n", "2", str(looping), str(folder / "file"), str(rounds)]

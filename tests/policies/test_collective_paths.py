@@ -27,7 +27,7 @@ from waystage.forecast.collectives import Placement, calls
 from waystage.interconnect import labels, planner
 from waystage.interconnect.generate import fat_tree, leaf_spine
 from waystage.interconnect.soft_table import Packet, SoftNetwork
-from waystage.policies.base import PolicyError, load_policy
+from waystage.policies.base import Policy, PolicyError, load_policy
 from waystage.state import State
 from waystage.topology import Topology
 
@@ -39,9 +39,12 @@ class Controlled:
     """The policy with the state that it is asked about."""
 
     def __init__(self, topology: Topology, **options: Any) -> None:
-        self.policy = load_policy("collective-paths", **options)
+        self.policy = self.load(**options)
         self.state, self.topology = State(), topology
         self.see(TopologyChanged(topology=topology))
+
+    def load(self, **options: Any) -> Policy:
+        return load_policy("collective-paths", **options)
 
     def see(self, *events: Event) -> None:
         for event in events:
@@ -111,6 +114,40 @@ def test_eight_hosts_of_which_a_hash_sends_all_pairs_over_one_uplink_are_spread_
     for left in range(0, 8, 2):
         over[planner.path_of(EIGHT, EIGHT, control.plan, hosts[left], hosts[left + 1])[2]] += 1
     assert over == {"core1": 2, "core2": 2}
+
+
+def test_hosts_share_no_uplink_with_others_in_any_step_where_there_are_enough() -> None:
+    control = Controlled(SIXTEEN, seed=1)
+    hosts = list(SIXTEEN.compute_hosts)
+    control.start("0/a", hosts)
+    control.declare("0/a", 16)
+    users: dict[tuple[str, str], set[str]] = {}
+    for steps in calls(control.state, control.state.mpi.programs["0/a"]):
+        for src, dst in {pair for step in steps for pair in step}:
+            path = planner.path_of(SIXTEEN, SIXTEEN, control.plan, src, dst)
+            if len(path) > 3:
+                users.setdefault((path[1], path[2]), set()).add(src)
+                users.setdefault((path[2], path[3]), set()).add(dst)
+    assert {len(ends) for ends in users.values()} == {1}
+
+
+def test_messages_that_take_no_time_on_the_wire_change_no_path() -> None:
+    control = Controlled(SIXTEEN, seed=1)
+    control.start("0/a", list(SIXTEEN.compute_hosts))
+    control.declare("0/a", 16, bytes=8)
+    assert not control.plan.steered
+    control.declare("0/a", 16, bytes=1 << 20)
+    assert control.plan.steered
+
+
+def test_a_larger_message_of_the_same_ranks_moves_no_pair_again() -> None:
+    control = Controlled(SIXTEEN, seed=1)
+    control.start("0/a", list(SIXTEEN.compute_hosts))
+    control.declare("0/a", 16, bytes=1 << 20)
+    first = control.plan.steered
+    for exponent in range(21, 26):
+        control.declare("0/a", 16, bytes=1 << exponent)
+        assert control.plan.steered == first
 
 
 def test_packets_of_steered_pairs_take_the_planned_path_and_others_keep_theirs() -> None:

@@ -77,7 +77,7 @@ def relayed(site: Site, *options: str) -> Iterator[Callable[[], dict[str, Any]]]
 
 
 def test_a_clean_path_is_found_clean_from_the_command_line(site: Site) -> None:
-    site.serve(top="probe = true\nprobe_rate = '2M'")
+    site.serve(top="probe = true\nprobe_rate = '2MB'")
     # 7 where this machine was so busy that it dropped packets itself.
     found = probe(site, "--duration", "0.5", "--max-rate", "50Mbit", code=None)
     assert found["udp"] is True and found["blocked"] == [] and found["server"] == f"127.0.0.1:{site.port}"

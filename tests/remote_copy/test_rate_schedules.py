@@ -24,24 +24,26 @@ def at(schedule: Schedule, day: int, clock: str) -> int | None:
 
 
 def test_the_first_entry_that_holds_decides_and_where_none_does_there_is_no_limit() -> None:
-    schedule = parse_schedule("sat+sun=off, mon-fri 08:00-18:00=200M, 18:00-02:30=1.5G\n# at night\nFri=1k")
+    schedule = parse_schedule(
+        "sat+sun=off, mon-fri 08:00-18:00=200MB, 18:00-02:30=1.5GB\n# at night\nFri=1kB"
+    )
     assert at(schedule, MONDAY, "08:00") == 200 * 10**6
     assert at(schedule, MONDAY, "18:00") == at(schedule, MONDAY, "02:29") == 1_500_000_000
     assert at(schedule, MONDAY, "02:30") is None and at(schedule, 4, "02:30") == 1000
     assert at(schedule, SATURDAY, "12:00") is None
     assert schedule.changes and schedule.most is None
-    assert parse_schedule("00:00-12:00=1M,12:00-24:00=2M").most == 2 * 10**6
+    assert parse_schedule("00:00-12:00=1MB,12:00-24:00=2MB").most == 2 * 10**6
 
 
 def test_an_entry_past_midnight_belongs_to_the_day_it_begins() -> None:
-    schedule = parse_schedule("sun 22:00-06:00=5M")
+    schedule = parse_schedule("sun 22:00-06:00=5MB")
     assert at(schedule, 6, "23:00") == at(schedule, MONDAY, "05:59") == 5 * 10**6
     assert at(schedule, 6, "05:00") is None and at(schedule, MONDAY, "22:00") is None
-    assert parse_schedule("sat-mon=1M").entries[0].days == {5, 6, 0}
+    assert parse_schedule("sat-mon=1MB").entries[0].days == {5, 6, 0}
 
 
 def test_a_rate_alone_never_changes() -> None:
-    for text, rate in (("200M", 200 * 10**6), ("off", None)):
+    for text, rate in (("200MB", 200 * 10**6), ("off", None)):
         schedule = parse_schedule(text)
         assert (schedule.changes, schedule.most, schedule.rate_at(3, 77)) == (False, rate, rate)
 
@@ -51,14 +53,14 @@ def test_a_rate_alone_never_changes() -> None:
     [
         ("", "needs an entry"),
         ("08:00-18:00=200X", "'200X' is no rate such as"),
-        ("8-18=200M", "is no time of day from 00:00 to 24:00"),
-        ("08:60-18:00=1M", "'08:60' is no time of day"),
-        ("08:00-24:01=1M", "'24:01' is no time of day"),
-        ("08:00-08:00=1M", "begins when it ends: 00:00-24:00 is the whole day"),
-        ("moo 08:00-18:00=1M", "'moo' is no day such as mon"),
-        ("mon-=1M", "is no day such as mon"),
-        ("=1M", "is no entry of a schedule such as"),
-        ("08:00-18:00=1M,200M", "'200M' is no entry of a schedule"),
+        ("8-18=200MB", "is no time of day from 00:00 to 24:00"),
+        ("08:60-18:00=1MB", "'08:60' is no time of day"),
+        ("08:00-24:01=1MB", "'24:01' is no time of day"),
+        ("08:00-08:00=1MB", "begins when it ends: 00:00-24:00 is the whole day"),
+        ("moo 08:00-18:00=1MB", "'moo' is no day such as mon"),
+        ("mon-=1MB", "is no day such as mon"),
+        ("=1MB", "is no entry of a schedule such as"),
+        ("08:00-18:00=1MB,200MB", "'200MB' is no entry of a schedule"),
         ("0", "'0' is no rate"),
     ],
 )
@@ -120,7 +122,7 @@ def test_a_clock_that_is_set_takes_effect_and_nothing_is_reported_twice() -> Non
         return time.struct_time((2026, 7, 6, hours, minutes, seconds, 0, 187, 1))
 
     told: list[int | None] = []
-    limiter = Limiter(parse_schedule("08:00-18:00=200M"), told.append, clock)
+    limiter = Limiter(parse_schedule("08:00-18:00=200MB"), told.append, clock)
     for _ in range(7):
         limiter.look()
     assert told == [None, 200 * 10**6, None, 200 * 10**6, None]
@@ -141,7 +143,7 @@ def test_a_local_copy_follows_its_schedule(tmp_path: Path, waystage: Waystage) -
     assert time.time() >= end, "it obeyed no limit"
     assert ran.code == 0 and (tmp_path / "copy").stat().st_size == 8 << 20
     assert waystage("copy", "file", "copy", "--bandwidth-limit", "@none").code == 2
-    refused = waystage("copy", "file", "copy", "--bandwidth-limit", "08:00=1M")
+    refused = waystage("copy", "file", "copy", "--bandwidth-limit", "08:00=1MB")
     assert refused.code == 2 and "is no entry of a schedule" in refused.err
 
 

@@ -36,8 +36,8 @@ def test_an_end_on_another_host_is_recognised_by_its_colon(
 def test_a_configuration_is_read_whole(site: Site) -> None:
     (site.folder / "keys").write_text(f"# ours\n{site.client_key}\n\n", encoding="utf-8")
     path = site.config(
-        'rate = "1G"\nconnections = 3\nmemory = "64Mi"\nudp = false\nworkers = 2\ndrain_s = 5',
-        'modes = ["fast-start"]\nnetworks = ["10.0.0.0/8", "fd00::/8"]\nrate = "100M"\nconnections = 2\n'
+        'rate = "1GB"\nconnections = 3\nmemory = "64Mi"\nudp = false\nworkers = 2\ndrain_s = 5',
+        'modes = ["fast-start"]\nnetworks = ["10.0.0.0/8", "fd00::/8"]\nrate = "100MB"\nconnections = 2\n'
         'keys_file = "keys"',
         'users = ["ada"]',
     )
@@ -57,13 +57,21 @@ def test_a_configuration_is_read_whole(site: Site) -> None:
     [
         ("colour = 1", "", "", "colour: is no key that is known"),
         ('rate = "fast"', "", "", "rate: 'fast' is no rate such as"),
-        ("connections = 0", "", "", "connections: 0 is less than one"),
-        ("udp = 1", "", "", "udp: 1 is no true or false"),
+        ("connections = 0", "", "", "connections: expected a whole number >= 1"),
+        ("udp = 1", "", "", "udp: expected true or false, got a whole number"),
+        ("workers = true", "", "", "workers: expected a whole number, got true or false"),
+        ("sockets = 0", "", "", "sockets: expected a whole number >= 1"),
+        ('memory = "1K"', "", "", "memory: "),
         ("", 'modes = ["fair"]', "", "users.ada.modes: 'fair' is none of"),
         ("", 'networks = ["10.0.0.1/8"]', "", "users.ada.networks"),
         ("", 'keys_file = "none"', "", "none cannot be read"),
         ("", "", 'users = ["bob"]', "there is no user 'bob'"),
-        ("", "", "owner = 1", "root 1: owner"),
+        ("", "colour = 1", "", "users.ada.colour: is no key that is known"),
+        ("", "connections = 0", "", "users.ada.connections: expected a whole number >= 1"),
+        ("", "modes = [1]", "", "users.ada.modes[0]: expected a text, got a whole number"),
+        ("", 'proxy = "allow *"', "", "users.ada.proxy: expected a list, got a text"),
+        ("", "", "owner = 1", "root 1: owner: is no key that is known"),
+        ("", "", "privileged = 1", "root 1: privileged: expected true or false, got a whole number"),
         ("not toml", "", "", "is no TOML"),
     ],
 )
@@ -104,7 +112,7 @@ def test_the_sample_is_a_configuration_also_with_its_comments_taken_away(site: S
     )
     config = load_config(path)
     assert (config.users[0].name, config.users[0].modes) == ("ada", ("fast-start",))
-    assert config.roots[0].users == ("ada",) and config.rate.most == 10**9
+    assert config.roots[0].users == ("ada",) and config.rate.most == 2**30
 
 
 def test_known_hosts_are_found_by_host_and_port(site: Site) -> None:

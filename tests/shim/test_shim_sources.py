@@ -46,6 +46,11 @@ def test_the_native_module_holds_the_sources_of_collective_io_as_they_are() -> N
     assert dict(shim_sources("io")) == {path.name: path.read_text(encoding="utf-8") for path in files}
 
 
+def test_the_native_module_holds_the_sources_of_multicast_as_they_are() -> None:
+    files = [*(SHIM / "multicast").iterdir(), *(SHIM / "paths").glob("agent.*")]
+    assert dict(shim_sources("multicast")) == {path.name: path.read_text(encoding="utf-8") for path in files}
+
+
 def test_no_source_is_too_long_to_read() -> None:
     files = (REPOSITORY / "shim").glob("*/*")
     lengths = {p.name: len(p.read_text(encoding="utf-8").splitlines()) for p in files}

@@ -10,10 +10,15 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness import Ran, ran
 from slurm_support import Cluster, until_true
+from waystage.experiment.loading import load
+from waystage.experiment.schema import ClusterOptions, Limits
+from waystage.experiment.workload import jobs_of_set
+from waystage.worlds.cluster.order import JobOrder
 from waystage.worlds.lab.controller_process import start_controller
 
 EXPERIMENT = """
@@ -107,6 +112,55 @@ def test_an_interrupted_run_leaves_no_job_in_slurm(controlled: Cluster, tmp_path
         process.kill()
         process.wait()
     until_true(lambda: not controlled.run("squeue", "--noheader", "--format=%i", uid=0).out.split())
+
+
+def test_a_slurm_that_is_no_labs_stages_by_copies_on_its_nodes(controlled: Cluster, tmp_path: Path) -> None:
+    conf, shared = tmp_path / "slurm.conf", controlled.folder / "store"
+    conf.write_bytes(controlled.slurm.folders.conf.read_bytes())  # not where a lab has it
+    site = f"""cluster:
+  storage_dir: {shared}
+  node_dir: {controlled.folder}/nodes
+  mpirun: [--mca, btl, "tcp,self", --mca, pml, ob1, --mca, btl_tcp_if_include, 10.57.0.0/16,
+    --mca, oob_tcp_if_include, 10.59.0.0/16, --oversubscribe, --mca, mpi_yield_when_idle, "1"]
+"""
+    text = EXPERIMENT.replace("PROGRAM", "alltoall").replace("to: head", "to: each")
+    text = text.replace("limits:", "  io: {bytes: 1 MB, direction: write}\nlimits:")
+    file = tmp_path / "site.yaml"
+    file.write_text(text + site)
+    line = [*controlled.slurm.enter(), *words(file, tmp_path / "out"), "--json"]
+    endpoint = {"WAYSTAGE_ENDPOINT": controlled.lab.backplane_endpoint}
+    done = ran(line, env={**os.environ, "SLURM_CONF": str(conf), **endpoint}, timeout=200)
+    assert done.code == 0, done
+    jobs = json.loads((tmp_path / "out/result.json").read_text())["jobs"]
+    assert [job.get("status", "done") for job in jobs] == ["done", "done"], [job.get("cause") for job in jobs]
+    assert all(job["stage_in_s"] > 0 and job["compute_s"] > 0 and job["stage_out_s"] > 0 for job in jobs)
+    assert not any((shared / "jobs").iterdir()) and not any((controlled.folder / "nodes").iterdir())
+
+
+def test_a_job_that_reaches_no_controller_says_so_in_its_record(tmp_path: Path) -> None:
+    order, record = tmp_path / "order.json", tmp_path / "record.json"
+    nowhere = f"unixsock-stream/{tmp_path}/none.sock"
+    file = tmp_path / "small.yaml"
+    file.write_text(EXPERIMENT.replace("PROGRAM", "none"))
+    order.write_bytes(
+        msgspec.json.encode(
+            JobOrder(
+                request=jobs_of_set(*load(file), 0)[0],
+                nodes=(),
+                options=ClusterOptions(storage_dir=str(tmp_path)),
+                mpirun=(),
+                limits=Limits(),
+                policy="ecmp",
+                set_index=0,
+                endpoint=nowhere,
+            )
+        )
+    )
+    slurm = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "c1"}
+    line = [sys.executable, "-m", "waystage.worlds.cluster.job", str(order), str(record)]
+    assert ran(line, env={**os.environ, **slurm}).code == 0
+    told = json.loads(record.read_text())
+    assert told["status"] == "failed" and told["cause"].startswith("c1: cannot reach ")
 
 
 def test_a_topology_with_other_nodes_is_refused_before_anything_runs(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from waystage.slurm import transfers
 from waystage.slurm.scripts import burst_buffer_lua, job_submit_lua
-from waystage.slurm.settings import SlurmSettings, lua_text
+from waystage.slurm.settings import Hooks, SlurmSettings, lua_text
 
 LUA = shutil.which("lua5.1") or shutil.which("lua")
 pytestmark = pytest.mark.skipif(LUA is None, reason="Lua is not installed: scripts/packages tests")
@@ -109,6 +109,17 @@ def test_each_mistake_is_named_with_its_line(tmp_path: Path) -> None:
             script,
             line,
         )
+
+
+def test_another_sites_word_or_case_is_named_where_it_would_be_passed_over(tmp_path: Path) -> None:
+    words = ("#DW", "#bb_lua", "#BB", "#BBLUA", "#BB-LUA", "#dw")
+    lines = parse(tmp_path, *(f"#!/bin/sh\n{word} stage_in source=/a destination=/b\n" for word in words))
+    for word, line in zip(words, lines, strict=True):
+        assert line == f"error: line 2: {word} is no directive at this site: write #BB_LUA"
+    commented = (
+        "##BB_LUA stage_in source=/a destination=/b\n# DW stage_in x=y\n#DW jobdw\necho\n#DW stage_in x=y\n"
+    )
+    assert parse(tmp_path, commented, "#dwarf stage_in x=y\n") == ["[]", "[]"]
 
 
 def test_other_comments_are_none_of_ours(tmp_path: Path) -> None:
@@ -316,8 +327,10 @@ def test_a_shell_sees_nothing_of_paths_and_job_names(tmp_path: Path, text: str) 
     assert not list(tmp_path.rglob("PWNED")) and not Path("PWNED").exists()
 
 
-def test_a_submission_with_a_mistake_is_refused_without_burst_buffers_too(tmp_path: Path) -> None:
-    (tmp_path / "job_submit.lua").write_text(job_submit_lua(SETTINGS))
+@pytest.mark.parametrize("hooks", ["job-submit", "burst-buffer"])
+def test_a_submission_with_a_mistake_is_refused_by_job_submit_too(tmp_path: Path, hooks: Hooks) -> None:
+    settings = SlurmSettings(command=("/bin/false",), hooks=hooks, check_scripts=True)
+    (tmp_path / "job_submit.lua").write_text(job_submit_lua(settings))
     calls = HOOKS + (
         'local bad, good = { script = "#BB_LUA stage_in source=/a\\n" }, { script = "#BB_LUA stage_in source=/a destination=/b\\n" }\n'
         "print(slurm_job_submit(bad, {}, 0), slurm_job_submit(good, {}, 0), good.admin_comment)\n"
@@ -332,4 +345,5 @@ def test_a_submission_with_a_mistake_is_refused_without_burst_buffers_too(tmp_pa
     )
     said, results, none = done.stdout.splitlines()
     assert said == "user: waystage: line 1: #BB_LUA stage_in has no destination=PATH"
-    assert results.startswith('-1\t0\twaystage:[{"direction":"in"') and none == "0"
+    kept = '-1\t0\twaystage:[{"direction":"in"' if hooks == "job-submit" else "-1\t0\tnil"
+    assert results.startswith(kept) and none == "0"

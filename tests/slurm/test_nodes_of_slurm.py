@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 
@@ -15,7 +16,9 @@ pytestmark = pytest.mark.lab
 
 
 def test_jobs_of_the_labs_slurm_copy_a_tree_and_are_gone_afterwards(cluster: Cluster) -> None:
-    pytest.importorskip("dask_jobqueue")
+    # Not imported here: that would replace the handler of SIGINT for all later tests of this process.
+    if importlib.util.find_spec("dask_jobqueue") is None:
+        pytest.skip("dask-jobqueue is not installed")
     source = cluster.folder / "tree"
     for number in range(60):
         folder = source / f"d{number % 6}"

@@ -87,6 +87,19 @@ def test_the_other_kind_of_hooks_replaces_the_first(waystage: Waystage, site: Pa
     assert "--stage" in (site.parent / "waystage-prolog").read_text()
 
 
+def test_burst_buffers_may_have_every_script_checked(waystage: Waystage, site: Path) -> None:
+    install(waystage, site).expect(0)
+    assert not (site.parent / "job_submit.lua").exists()
+    install(waystage, site, "--check-scripts").expect(0)
+    assert {"job_submit.lua", "burst_buffer.lua"} <= {path.name for path in site.parent.iterdir()}
+    assert "JobSubmitPlugins=lua" in site.read_text() and "BurstBufferType" in site.read_text()
+    assert "--stage" not in (site.parent / "waystage-prolog").read_text()
+    install(waystage, site, "--no-check-scripts").expect(0)
+    assert not (site.parent / "job_submit.lua").exists() and "JobSubmitPlugins" not in site.read_text()
+    (site.parent / "job_submit.lua").write_text("-- mine\n")
+    assert "job_submit.lua is the site's own" in install(waystage, site, "--check-scripts").expect(3).err
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

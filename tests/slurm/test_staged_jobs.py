@@ -100,6 +100,11 @@ def test_a_held_job_runs_once_its_data_is_there_and_it_is_released(site: Cluster
     assert (place / f"run/{job}/in/a").exists()
 
 
+def test_a_script_whose_only_directive_is_misspelt_is_refused(site: Cluster, place: Path) -> None:
+    done = site.sbatch(f"#bb_lua stage_in source={place} destination={place}/x\ntrue\n")
+    assert done.code != 0 and "line 2: #bb_lua is no directive at this site: write #BB_LUA" in done.err
+
+
 def test_a_typo_is_named_by_sbatch(site: Cluster, place: Path) -> None:
     done = site.sbatch(directives(place).replace("destination", "destinatoin", 1) + "true\n")
     assert done.code != 0 and "line 2: #BB_LUA unknown key 'destinatoin' of stage_in" in done.err

@@ -116,7 +116,7 @@ def test_a_far_end_that_is_away_for_an_hour_costs_no_byte_that_had_arrived(
         stage.start(clock_speed=240.0)
         number = stage.submit(
             *("in", f"127.0.0.1:{site.given}", stage.data / "copy", "--port", port, "--identity", identity),
-            *("--server-key", key, "--bandwidth-limit", "40M"),
+            *("--server-key", key, "--bandwidth-limit", "15M"),
         )
         wait_until(lambda: stage.status(number)[0]["bytes_done"] > 40 << 20, stage.process)
         site.end(signal.SIGKILL)

@@ -13,8 +13,7 @@ from hypothesis import strategies as some
 
 from waystage.staging.errors import Invalid, StagingError
 from waystage.staging.ledger import Ledger
-from waystage.staging.queue import Queue, Sample
-from waystage.staging.rates import estimate
+from waystage.staging.queue import Queue
 from waystage.staging.requests import Request, Submission, checked, shown
 from waystage.staging.retries import MOST_FRUITLESS, Ended, judge
 from waystage.staging.schedule import Limits, decide
@@ -113,17 +112,6 @@ def test_progress_makes_attempts_count_anew_and_permanent_errors_end_at_once() -
     assert judge(tired, Ended("died", "signal 9", moved=True), 10.0, 10**18).fruitless == 1
     for kind in ("refused", "denied", "untrusted", "no-space", "ends", "entries", "quota", "internal"):
         assert judge(request(1), Ended(kind, "why"), 10.0, 10**18).state == "failed"
-
-
-def test_a_time_is_scaled_by_bytes_or_files_and_unknown_without_a_measurement() -> None:
-    assert estimate([], 10, 1) is None
-    assert estimate([Sample(100, 1, 0.001)], 10, 1) is None, "it measured the start of an engine"
-    large = [Sample(1000, 1, seconds) for seconds in (1.0, 2.0, 4.0)]
-    found = estimate(large, 2000, 1)
-    assert found is not None and (found.least, found.seconds, found.greatest) == (2.0, 4.0, 8.0)
-    small = [Sample(1000, 1000, 10.0)] * 9
-    found = estimate([*large, *small], 2000, 4000)
-    assert found is not None and found.seconds == 40.0, "files of the same size decide"
 
 
 json_values = some.recursive(

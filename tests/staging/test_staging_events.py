@@ -48,6 +48,7 @@ def test_a_controller_learns_start_nodes_deadline_and_end(stage: Stage) -> None:
     wait_until(lambda: jobs(stage).get("7", {}).get("staging"), running, "the start at the controller")
     job = jobs(stage)["7"]
     assert job["nodes"] == ["c1", "c2"] and job["due_ns"] == 2_000_000_000 * 10**9
+    assert job["user"] == stage.user, "the user is the kernel's word, also where none was named"
     stage.wait(number)
     wait_until(lambda: not jobs(stage)["7"]["staging"], running, "the end at the controller")
 

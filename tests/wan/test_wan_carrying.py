@@ -10,11 +10,36 @@ from itertools import groupby
 import pytest
 
 from harness import WAIT_S
-from wan_support import Up, ping, python, send
+from wan_support import Up, ping, python, send, settled
 from waystage.worlds.lab import wan
 from waystage.worlds.lab.wan import paths
 
 pytestmark = pytest.mark.lab
+
+
+MARKS = """
+import select, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+s.bind(("10.58.0.2", 7000))
+print("ready", flush=True)
+while True:
+    readable, _, _ = select.select([s, sys.stdin], [], [])
+    if s in readable:
+        print(s.recvmsg(2000, 100)[1][0][2][0])
+    elif readable:
+        break
+"""
+"""Prints the byte of DSCP and ECN of each datagram until its input ends."""
+
+CAPABLE = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(sys.argv[1]))
+s.connect(("10.58.0.2", 7000))
+for number in range(int(sys.argv[2])):
+    s.send(bytes(1000))
+"""
 
 
 def near(count: int, share: float, of: int) -> bool:
@@ -69,6 +94,48 @@ def test_the_rate_is_never_exceeded_and_a_full_buffer_drops(up: Up) -> None:
     came, forward, _ = send(path, 100, size)
     assert len(came) == 100 - forward["lost_buffer"] and forward["lost_buffer"] > 0
     assert came == sorted(came)
+
+
+def test_a_policer_passes_its_bucket_at_once_and_then_its_rate(up: Up) -> None:
+    came, forward, seconds = send(up(policer="1Mbit,20kB"), 200, 1000)
+    assert len(came) == 200 - forward["lost_policer"] and forward["lost_buffer"] == 0
+    assert came[:19] == list(range(19)), "the bucket"
+    assert len(came) * 1028 <= 20_000 + (seconds + 0.1) * 1e6 / 8
+    assert forward["lost_policer"] > 0
+
+
+def test_codel_and_red_drop_before_the_buffer_is_full(up: Up) -> None:
+    for aqm in ("codel", "red,0%,0.2%"):
+        # A queue of 1.2 s, of which the buffer could hold ten times as much.
+        path = up(rate="1Mbit", buffer="1500kB", aqm=aqm)
+        came, forward, _ = send(path, 150, 1000)
+        assert len(came) == 150 - forward["lost_early"] and forward["lost_early"] >= 3, aqm
+        assert forward["lost_buffer"] == 0
+        wan.change(path, {"aqm": "none"})
+        assert len(send(path, 150, 1000)[0]) == 150
+
+
+@pytest.mark.parametrize("options", [{"ecn": "5kB"}, {"ecn": "aqm", "aqm": "codel"}], ids=["queue", "codel"])
+def test_capable_packets_are_marked_and_not_lost(up: Up, options: dict[str, str]) -> None:
+    path = up(rate="1Mbit", buffer="none", **options)
+    with_mark, count = 0b11, 100
+    for code_point in (0b10, 0b00):
+        before = wan.status(path)["directions"]["forward"]
+        receiver = python(path, "right", MARKS, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert receiver.stdin is not None and receiver.stdout is not None
+        assert receiver.stdout.readline() == "ready\n"
+        sender = python(path, "left", CAPABLE, code_point, count)
+        assert sender.wait(WAIT_S) == 0
+        forward = settled(path, before["in"] + count)
+        out, _ = receiver.communicate(timeout=WAIT_S)
+        seen = [int(byte) & with_mark for byte in out.split()]
+        marked, lost = (forward[key] - before[key] for key in ("marked", "lost_early"))
+        assert len(seen) == count - lost
+        assert seen.count(with_mark) == marked
+        if code_point:
+            assert marked >= 3 and lost == 0
+        else:
+            assert marked == 0 and (lost > 0) == ("aqm" in options)
 
 
 def test_what_is_kept_back_comes_after_others(up: Up) -> None:

@@ -31,6 +31,15 @@ from waystage.worlds.lab.wan.profile import Profile, buffer_bytes, native
         (units.buffer, "64 kB", (64_000, None)),
         (units.buffer, "0.5 BDP", (None, 0.5)),
         (units.buffer, "none", (None, None)),
+        (units.policer, "10 Mbit,30 kB", (1e7, 30_000)),
+        (units.policer, "none", (math.inf, 0)),
+        (units.aqm, "codel", ("codel", 0.0, 0.0)),
+        (units.aqm, "RED, 10 %, 30 %", ("red", 0.1, 0.3)),
+        (units.aqm, "none", ("none", 0.0, 0.0)),
+        (units.ecn, "aqm", (True, None)),
+        (units.ecn, "30 kB", (False, (30_000, None))),
+        (units.ecn, "0.1 BDP", (False, (None, 0.1))),
+        (units.ecn, "none", (False, None)),
     ],
 )
 def test_amounts_as_people_write_them(read, text, value) -> None:  # type: ignore[no-untyped-def]
@@ -53,6 +62,13 @@ def test_amounts_as_people_write_them(read, text, value) -> None:  # type: ignor
         (units.share, "101%", "percentage"),
         (units.share, True, "percentage"),
         (units.buffer, "much", "BDP"),
+        (units.policer, "10 Mbit", "RATE,BUCKET"),
+        (units.policer, "10 Mbit,0", "without a bucket"),
+        (units.aqm, "pie", "codel"),
+        (units.aqm, "red,10 %", "two shares"),
+        (units.aqm, "red,30 %,10 %", "lower threshold"),
+        (units.aqm, "codel,5 ms", "codel"),
+        (units.ecn, "yes", "aqm"),
     ],
 )
 def test_what_is_no_amount_is_refused_with_an_example(read, text, hint) -> None:  # type: ignore[no-untyped-def]
@@ -62,7 +78,7 @@ def test_what_is_no_amount_is_refused_with_an_example(read, text, hint) -> None:
 
 @given(st.text(max_size=12))
 def test_any_text_is_an_amount_or_a_sentence(text: str) -> None:
-    for read in (units.rate, units.time_ns, units.share, units.buffer):
+    for read in (units.rate, units.time_ns, units.share, units.buffer, units.policer, units.aqm, units.ecn):
         try:
             read(text)
         except ValueError as error:
@@ -83,10 +99,18 @@ def test_a_file_and_options_say_the_same(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(
         "both: {rate: 10 Mbit, delay: 5 ms, bursts: {begin: 1 %, end: 10 %, loss: 50 %}, reorder: {share: 5 %, by: 1 ms}}\n"
-        "back: {loss: 2 %, buffer: 9 kB, mtu: 1400}\n"
+        'forward: {policer: "8 Mbit,30 kB", aqm: "red,10 %,50 %", ecn: aqm}\n'
+        "back: {loss: 2 %, buffer: 9 kB, mtu: 1400, aqm: codel, ecn: 0.5 BDP}\n"
     )
     both = said({"rate": "10Mbit", "delay": "5ms", "bursts": "1%,10%,50%", "reorder": "5%,1ms"})
-    made = Profile(both=both, back=said({"loss": "2%", "buffer": "9kB", "mtu": "1400"}))
+    forward = said({"policer": "8Mbit,30kB", "aqm": "red,10%,50%", "ecn": "aqm"})
+    back = said({"loss": "2%", "buffer": "9kB", "mtu": "1400", "aqm": "codel", "ecn": "0.5 BDP"})
+    made = Profile(both=both, forward=forward, back=back)
+    assert native(made, "forward")["policer"] == (8e6, 30_000) and native(made, "forward")["red"] == (
+        0.1,
+        0.5,
+    )
+    assert native(made, "back")["codel"] and native(made, "back")["mark_bytes"] == 6_250
     for way in ("forward", "back"):
         assert native(load(file), way) == native(made, way)
 
@@ -98,6 +122,9 @@ def test_a_file_and_options_say_the_same(tmp_path: Path) -> None:
         ("both:\n  delays: 1 ms", "mine.yaml:2: both.delays: unknown key: did you mean delay?"),
         ("both:\n  loss: 0.1", "mine.yaml:2: both.loss: 0.1 is no share"),
         ("forward: {buffer: 2 BDP}", "a path without a rate has no bandwidth-delay product"),
+        ("forward: {ecn: 2 BDP}", "a path without a rate has no bandwidth-delay product"),
+        ("both: {ecn: aqm}", "aqm marks where RED or CoDel would drop"),
+        ("both: {aqm: fast}", "mine.yaml:1: both.aqm: fast is no queue management"),
         ("both: {bursts: {begin: 1 %}}", "end is missing"),
         ("both: {delay: 400 s, jitter: 400 s}", "more than 10 minutes together"),
     ],

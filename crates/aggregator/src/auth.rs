@@ -171,6 +171,41 @@ mod tests {
         assert!(client.is_err() && server.is_err());
     }
 
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn any_other_version_is_refused_by_both_sides(
+            version in proptest::prelude::any::<u16>(),
+            known in proptest::prelude::any::<bool>(),
+            noise in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..80),
+        ) {
+            proptest::prop_assume!(version != VERSION);
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = format!("x@{}", listener.local_addr().unwrap());
+            let stranger = std::thread::spawn(move || {
+                let mut stream = listener.accept().unwrap().0;
+                let until = Instant::now() + GREETING;
+                let Ok(Peer::Hello { nonce: theirs, .. }) = receive(&mut stream, until) else {
+                    return;
+                };
+                let secret = Secret::new(if known { "one" } else { "two" });
+                let proof = *secret.proof("accept", &theirs, &[1; 32], "").as_bytes();
+                let _ = send(&mut stream, &Peer::Challenge { version, nonce: [1; 32], proof });
+                let _ = stream.write_all(&noise);
+            });
+            let error = connect(&address, "me@h:1", &Secret::new("one")).unwrap_err();
+            proptest::prop_assert!(error.to_string().contains("another version"), "{error}");
+            stranger.join().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let hello = Peer::Hello { version, nonce: [2; 32], address: "x@h:1".into() };
+            send(&mut client, &hello).unwrap();
+            let error = accept(&mut listener.accept().unwrap().0, &Secret::new("one")).unwrap_err();
+            proptest::prop_assert!(error.to_string().contains("another version"), "{error}");
+        }
+    }
+
     #[test]
     fn noise_and_silence_end_a_greeting() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -40,6 +40,8 @@ pub struct Transfer {
     pub bytes: u64,
     /// Storage requests end at multiples of it in the file.
     pub piece: u64,
+    /// How many aggregators share the storage's targets.
+    pub aggregators: usize,
 }
 
 /// What is to be done.

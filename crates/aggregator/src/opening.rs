@@ -5,6 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
 use waystage_catalog::layout::FileSystems;
@@ -43,6 +44,15 @@ pub(crate) fn open(path: &[u8], flags: u32) -> Result<OwnedFd, Outcome> {
 pub(crate) fn failed(path: &Path, what: &str, number: i32) -> Outcome {
     let (status, error) = (Status::from_errno(number), std::io::Error::from_raw_os_error(number));
     Outcome::failed(status, format!("{} cannot be {what}: {error}", path.display()))
+}
+
+/// What a call that the storage does not end is to the ranks.
+pub(crate) fn hangs(path: &Path, what: &str, timeout: Duration) -> Outcome {
+    let (path, seconds) = (path.display(), timeout.as_secs_f64());
+    let text = format!(
+        "{path} cannot be {what}: the storage has not answered for {seconds} s (--storage-timeout)"
+    );
+    Outcome::failed(Status::Io, text)
 }
 
 /// Bytes of a stripe of the open file, and the number of targets that they go round; None where its file system has no

@@ -1,6 +1,7 @@
 //! What the process is started with.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Memory without an option.
@@ -36,4 +37,10 @@ pub struct Options {
     pub delay: Duration,
     /// A file with microseconds to sleep more, read again and again.
     pub delay_file: Option<PathBuf>,
+}
+
+/// Microseconds in a file, for [`Options::delay_file`]; 0 where there is none.
+pub fn delay_of(path: &Path) -> Duration {
+    let text = File::open(path).and_then(std::io::read_to_string).unwrap_or_default();
+    Duration::from_micros(text.trim().parse().unwrap_or(0))
 }

@@ -20,6 +20,23 @@ const PIECE_RUNS: usize = 512;
 pub(crate) struct OpenFile {
     pub(crate) fd: OwnedFd,
     pub(crate) path: PathBuf,
+    /// Targets of the storage that its stripes go round.
+    pub(crate) targets: usize,
+}
+
+/// Requests in flight at least: what a client of a parallel file system has at one target.
+pub(crate) const LEAST_DEPTH: usize = 8;
+
+/// The most of one process.
+pub(crate) const MOST_DEPTH: usize = 64;
+
+/// Requests at a target in all: below what makes targets slower again, enough to keep them busy.
+const AT_A_TARGET: usize = 32;
+
+/// Requests of one aggregator in flight, where `aggregators` share `targets`.
+pub(crate) fn depth(targets: usize, aggregators: usize) -> usize {
+    let share = targets.saturating_mul(AT_A_TARGET) / aggregators.max(1);
+    share.clamp(LEAST_DEPTH, MOST_DEPTH)
 }
 
 /// A transfer in work.
@@ -74,5 +91,20 @@ impl Progress {
         self.active += 1;
         self.queued = more;
         (piece, more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aggregators_share_the_requests_of_the_targets() {
+        assert_eq!(depth(4, 4), AT_A_TARGET);
+        assert_eq!(depth(4, 8) * 8, 4 * AT_A_TARGET);
+        // Storage without stripes, one target for many, and hundreds of targets.
+        assert_eq!(depth(1, 4), LEAST_DEPTH);
+        assert_eq!(depth(1, 1000), LEAST_DEPTH);
+        assert_eq!(depth(usize::MAX, 0), MOST_DEPTH);
     }
 }

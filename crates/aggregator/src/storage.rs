@@ -10,7 +10,6 @@
 //! thread: a server that hangs stops neither other files nor the end of this process.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -30,15 +29,12 @@ use crate::effect::{Outcome, RankId, Transfer};
 use crate::fair::Fair;
 use crate::gatherer::{CREATE, EXCL};
 use crate::memory::Pool;
-use crate::opening::{failed, open, stripe};
-use crate::pieces::{OpenFile, Progress, Running};
+use crate::opening::{failed, hangs, open, stripe};
+use crate::pieces::{depth, OpenFile, Progress, Running, LEAST_DEPTH};
 use crate::status::Served;
 
-/// Pieces in flight.
-const THREADS: usize = 8;
-
 /// Threads at most, with those that hang in the storage.
-const MOST_THREADS: usize = 64;
+const MOST_THREADS: usize = 128;
 
 /// Between two checks of the calls in progress, at the end.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -105,6 +101,8 @@ struct State {
     /// Threads, and those of them that hang in a late call.
     threads: usize,
     hanging: usize,
+    /// Pieces in flight that there may be, as many threads that do not hang.
+    depth: usize,
     ending: bool,
 }
 
@@ -142,7 +140,7 @@ impl Storage {
         let lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
         let shared = Arc::new(Shared {
             pool,
-            state: Mutex::default(),
+            state: Mutex::new(State { depth: LEAST_DEPTH, ..State::default() }),
             more: Condvar::new(),
             wake: Box::new(wake),
             alive_ns: AtomicU64::new(now_ns()),
@@ -153,7 +151,7 @@ impl Storage {
             systems: FileSystems::new(),
         });
         let mut found = Self { shared, threads: Vec::new() };
-        for _ in 0..THREADS {
+        for _ in 0..LEAST_DEPTH {
             found.add_thread()?;
         }
         Ok(found)
@@ -173,17 +171,25 @@ impl Storage {
     pub fn check(&mut self) {
         let now = now_ns();
         let limit = u64::try_from(self.shared.timeout.as_nanos()).unwrap_or(u64::MAX);
-        let missing = {
+        {
             let mut state = self.shared.state.lock();
             for about in state.calls.late(now, limit) {
                 state.hanging += 1;
                 let done = self.shared.late(about);
                 state.done.extend(done);
             }
-            let able = state.threads - state.hanging;
-            THREADS.saturating_sub(able).min(MOST_THREADS.saturating_sub(state.threads))
-        };
+        }
         self.threads.retain(|thread| !thread.is_finished());
+        self.fill();
+    }
+
+    /// As many threads as there may be pieces in flight.
+    fn fill(&mut self) {
+        let missing = {
+            let state = self.shared.state.lock();
+            let able = state.threads - state.hanging;
+            state.depth.saturating_sub(able).min(MOST_THREADS.saturating_sub(state.threads))
+        };
         for _ in 0..missing {
             if self.add_thread().is_err() {
                 break; // tried again at the next check
@@ -231,14 +237,16 @@ impl Storage {
     }
 
     /// Move the data of a window.
-    pub fn transfer(&self, mut transfer: Transfer) {
+    pub fn transfer(&mut self, mut transfer: Transfer) {
         let (app, bytes) = (Arc::clone(&transfer.app), transfer.bytes);
-        let piece = transfer.piece;
+        let (piece, aggregators) = (transfer.piece, transfer.aggregators);
         let coverage = std::mem::take(&mut transfer.coverage);
         let progress =
             Progress { coverage, at: 0, active: 0, queued: true, outcome: Outcome::ok() };
         let mut state = self.shared.state.lock();
         let file = state.files.get(&transfer.file).cloned();
+        let targets = file.as_ref().map_or(1, |file| file.targets);
+        state.depth = state.depth.max(depth(targets, aggregators));
         state.served.entry(Arc::clone(&app)).or_default().queue_bytes += bytes;
         let of = Arc::new(Running {
             transfer,
@@ -251,6 +259,7 @@ impl Storage {
         state.work.push(&app, bytes.min(piece), Work::Transfer(of));
         drop(state);
         self.shared.more.notify_one();
+        self.fill();
     }
 
     /// Open a file for its transfers.
@@ -322,7 +331,7 @@ impl Shared {
             if late {
                 state.hanging -= 1;
                 // Another thread has its place.
-                if state.threads - state.hanging > THREADS {
+                if state.threads - state.hanging > state.depth {
                     state.threads -= 1;
                     drop(state);
                     (self.wake)();
@@ -338,13 +347,7 @@ impl Shared {
 
     /// What is reported of a call that is late.
     fn late(&self, about: About) -> Option<Done> {
-        let hangs = |path: &Path, what: &str| {
-            let (path, seconds) = (path.display(), self.timeout.as_secs_f64());
-            let text = format!(
-                "{path} cannot be {what}: the storage has not answered for {seconds} s (--storage-timeout)"
-            );
-            Outcome::failed(Status::Io, text)
-        };
+        let hangs = |path: &Path, what: &str| hangs(path, what, self.timeout);
         match about {
             About::Transfer(of) => {
                 of.cancelled.store(true, Ordering::Release);
@@ -368,7 +371,10 @@ impl Shared {
                 let outcome = match open(&path, flags & !(CREATE | EXCL)) {
                     Ok(fd) => {
                         let path = PathBuf::from(std::ffi::OsStr::from_bytes(&path));
-                        self.state.lock().files.insert(file, Arc::new(OpenFile { fd, path }));
+                        let stripes = stripe(&self.systems, &fd);
+                        let targets = stripes.map_or(1, |(_, targets)| targets as usize);
+                        let opened = Arc::new(OpenFile { fd, path, targets });
+                        self.state.lock().files.insert(file, opened);
                         Outcome::ok()
                     }
                     Err(failed) => failed,
@@ -490,10 +496,4 @@ impl Shared {
         }
         Outcome::ok()
     }
-}
-
-/// Microseconds in a file, for `set_delay`; 0 where there is none.
-pub fn delay_of(path: &Path) -> Duration {
-    let text = File::open(path).and_then(std::io::read_to_string).unwrap_or_default();
-    Duration::from_micros(text.trim().parse().unwrap_or(0))
 }

@@ -8,6 +8,20 @@ use common::Cluster;
 use proptest::prelude::*;
 use waystage_collective_wire::Status;
 
+#[test]
+fn a_file_may_have_had_more_views_than_are_kept() {
+    let mut cluster = Cluster::new(5, 2, 4, 4096);
+    // Two views of each node in each operation: 1,400 of a file that keeps 1,024.
+    for _ in 0..700 {
+        cluster.deal(600, 40, true);
+        cluster.ranks.iter_mut().for_each(|rank| rank.by_view = true);
+        let expected = cluster.expected(&cluster.file);
+        assert_eq!(cluster.operation(true, None), (1, Status::Ok));
+        assert!(cluster.file == expected, "wrong bytes");
+    }
+    cluster.at_rest();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -178,6 +192,54 @@ proptest! {
         prop_assert!(cluster.file == expected, "wrong bytes at the end of the operation");
         cluster.at_rest();
         prop_assert!(cluster.file == expected, "the write that hung came after a newer one");
+    }
+
+    #[test]
+    fn long_runs_stay_on_their_node_and_every_byte_is_where_its_rank_said(
+        seed in any::<u64>(),
+        nodes in 2..4_usize,
+        runs in 1..9_usize,
+        each in 1..3_usize,
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes * each, 16384);
+        for _ in 0..2 {
+            cluster.deal_long(runs);
+            let expected = cluster.expected(&cluster.file);
+            prop_assert_eq!(cluster.operation(true, None), (1, Status::Ok));
+            prop_assert!(cluster.file == expected, "wrong bytes");
+            cluster.at_rest();
+        }
+        prop_assert_eq!(cluster.crossings, 0, "bytes have left their node");
+        let written: Vec<_> = cluster.ranks.iter().map(|rank| rank.pieces.data.clone()).collect();
+        cluster.ranks.iter_mut().for_each(|rank| rank.pieces.data.fill(0));
+        prop_assert_eq!(cluster.operation(false, None), (1, Status::Ok));
+        prop_assert!(cluster.ranks.iter().zip(&written).all(|(rank, data)| rank.pieces.data == *data));
+        cluster.at_rest();
+    }
+
+    #[test]
+    fn a_process_that_keeps_its_nodes_runs_may_be_killed_and_others_left_out(
+        seed in any::<u64>(),
+        nodes in 2..4_usize,
+        victim in 0..3_usize,
+        moment in 1..200_usize,
+        left_out in any::<bool>(),
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 1, 16384);
+        cluster.deal_long(5);
+        prop_assert_eq!(cluster.operation(true, None), (1, Status::Ok));
+        if left_out {
+            let others = (0..nodes).filter(|node| *node != victim % nodes);
+            let names = others.map(|node| format!("n{node}")).collect();
+            cluster.processes[0].node.gatherer.control.set_server_map("app", names);
+        }
+        cluster.deal_long(5);
+        let expected = cluster.expected(&cluster.file);
+        let kills = (!left_out).then_some((victim % nodes, moment));
+        prop_assert_eq!(cluster.operation(true, kills).1, Status::Ok);
+        prop_assert!(cluster.file == expected, "wrong bytes");
+        cluster.at_rest();
+        prop_assert!(cluster.file == expected, "an older write came after the last operation");
     }
 
     #[test]

@@ -14,6 +14,9 @@ const LONGEST: usize = 4000;
 /// Directories only, closed on exec.
 const HOW: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// As a place for names only: a file server is not asked to open it.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
 /// For reading. An entry that became a FIFO meanwhile must not block until a writer opens it.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
@@ -22,6 +25,8 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXE
 #[derive(Debug)]
 pub struct Root {
     fd: OwnedFd,
+    /// Whether symbolic links are followed, wherever they lead.
+    follows: bool,
     /// Kernels before 5.6 have no openat2(2).
     stepwise: AtomicBool,
 }
@@ -30,7 +35,22 @@ impl Root {
     /// The root itself may be a symbolic link: the user named it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let fd = openat(CWD, path, HOW, Mode::empty())?;
-        Ok(Self { fd, stepwise: AtomicBool::new(false) })
+        Ok(Self { fd, follows: false, stepwise: AtomicBool::new(false) })
+    }
+
+    /// The same, below which symbolic links are followed wherever they lead, as by any program of its user: never for
+    /// what others ask for.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn following(path: &Path) -> io::Result<Self> {
+        Ok(Self { follows: true, ..Self::open(path)? })
+    }
+
+    /// Whether symbolic links are followed.
+    #[must_use]
+    pub fn follows(&self) -> bool {
+        self.follows
     }
 
     /// The directory at `path` below the root; ELOOP where any part of it is a symbolic link by now.
@@ -41,8 +61,16 @@ impl Root {
         self.below(path, HOW)
     }
 
+    /// The same as a place for names, which cannot be read itself: the entries in it can be looked at.
+    pub fn place(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        if path.is_empty() {
+            return openat(&self.fd, c".", PLACE, Mode::empty());
+        }
+        self.below(path, PLACE)
+    }
+
     /// The file at `path` below the root, opened for reading; ELOOP where any part of it is a symbolic link.
-    pub(crate) fn readable(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+    pub fn readable(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         self.below(path, READ)
     }
 
@@ -64,6 +92,9 @@ impl Root {
     }
 
     fn step(&self, from: BorrowedFd<'_>, path: &[u8], how: OFlags) -> Result<OwnedFd, Errno> {
+        if self.follows {
+            return openat(from, path, how, Mode::empty());
+        }
         if !self.stepwise.load(Ordering::Relaxed) {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             match openat2(from, path, how, Mode::empty(), resolve) {

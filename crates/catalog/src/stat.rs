@@ -1,4 +1,4 @@
-//! statx(2) as walks and checks call it: basic attributes, no link followed, nothing mounted.
+//! statx(2) as walks and checks call it: basic attributes; but for targets no link followed, nothing mounted.
 
 use std::os::fd::AsFd;
 
@@ -9,6 +9,11 @@ use rustix::io::Errno;
 pub(crate) fn stat_name(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
     statx(dir, name, flags, StatxFlags::BASIC_STATS)
+}
+
+/// The attributes of what the symbolic link of this name leads to.
+pub(crate) fn stat_target(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<Statx, Errno> {
+    statx(dir, name, AtFlags::empty(), StatxFlags::BASIC_STATS)
 }
 
 /// The attributes of an open file or directory.

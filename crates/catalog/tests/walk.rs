@@ -23,10 +23,12 @@ fn options(root: &Path) -> Options {
         root: root.to_path_buf(),
         threads: 4,
         batch_rows: 1_000,
+        eager: false,
         exclude: Exclude::default(),
         one_file_system: false,
         layouts: None,
         known: Known::default(),
+        follow: None,
     }
 }
 
@@ -114,10 +116,12 @@ fn a_huge_directory_is_shared_and_still_complete() {
     for number in 0..70_000 {
         fs::File::create(scratch.0.join(format!("file-with-a-long-name-{number}"))).unwrap();
     }
-    let seen = walk(options(&scratch.0));
-    assert_eq!(seen.entries.len(), 70_000);
-    assert_eq!(seen.directories[&b""[..]].0, 70_000);
-    assert_eq!(seen.directories[&b""[..]].1, 70_000);
+    for eager in [false, true] {
+        let seen = walk(Options { eager, ..options(&scratch.0) });
+        assert_eq!(seen.entries.len(), 70_000);
+        assert_eq!(seen.directories[&b""[..]].0, 70_000);
+        assert_eq!(seen.directories[&b""[..]].1, 70_000);
+    }
 }
 
 #[test]

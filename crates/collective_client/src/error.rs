@@ -6,6 +6,8 @@ use std::fmt;
 use std::io;
 
 use waystage_collective_wire::Status;
+use waystage_coupling::failure::Failure;
+use waystage_coupling::request::Why;
 
 /// The codes of `enum ws_io_error`, except `WS_IO_OK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +118,26 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let code = match &failure {
+            Failure::Timeout(_) => Code::Timeout,
+            Failure::Answer(why, _) => match why {
+                Why::Argument => Code::Argument,
+                Why::Lost => Code::Lost,
+                Why::NoSuchVariable => Code::NoSuchFile,
+                Why::Ended => Code::Ended,
+                Why::Memory => Code::Memory,
+            },
+            Failure::System(_, error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Code::Refused
+            }
+            Failure::System(what, error) => return Self::system(what, error),
+        };
+        Self::new(code, failure.to_string())
+    }
+}
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;

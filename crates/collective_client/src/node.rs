@@ -25,6 +25,17 @@ const LEASE: Duration = Duration::from_secs(30);
 /// First and longest pause between attempts to connect.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
 
+/// Attempts to connect after which the absence of a process is reported, and between reports.
+const ABSENCE: u32 = 4;
+
+/// What [`on_absence`] has set.
+static REVIVE: Mutex<Option<extern "C" fn()>> = Mutex::new(None);
+
+/// `revive` is called while no process answers: it may start one.
+pub fn on_absence(revive: Option<extern "C" fn()>) {
+    *REVIVE.lock() = revive;
+}
+
 /// The process of the node, for one rank.
 #[derive(Debug)]
 pub struct Node {
@@ -106,7 +117,7 @@ impl Node {
     fn reconnect(&self, session: &mut Session, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         let [mut pause, longest] = PAUSES;
-        loop {
+        for attempts in 1_u32.. {
             match self.attempt(deadline) {
                 Ok((live, address)) => {
                     session.live = Some(live);
@@ -116,10 +127,17 @@ impl Node {
                 }
                 Err(error) if error.code != Code::Lost => return Err(error),
                 Err(error) if Instant::now() + pause >= deadline => return Err(error),
-                Err(_) => std::thread::sleep(pause),
+                Err(_) => {
+                    let revive = *REVIVE.lock();
+                    if let Some(revive) = revive.filter(|_| attempts.is_multiple_of(ABSENCE)) {
+                        revive();
+                    }
+                    std::thread::sleep(pause);
+                }
             }
             pause = (pause * 2).min(longest);
         }
+        Err(Error::new(Code::Lost, "no aggregator process answers"))
     }
 
     fn attempt(&self, deadline: Instant) -> Result<(Live, String)> {

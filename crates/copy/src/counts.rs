@@ -1,6 +1,6 @@
 //! How far a copy is, and what it met.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -53,6 +53,19 @@ pub struct Problem {
 /// What a dry run would make.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Planned {
+    /// Path below the root.
+    pub path: Vec<u8>,
+    /// The letter of its type; `h` for a further name of a file.
+    pub letter: u8,
+    /// Bytes of a regular file.
+    pub bytes: u64,
+}
+
+/// What was done with an entry, for a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// In a word.
+    pub what: &'static str,
     /// Path below the root.
     pub path: Vec<u8>,
     /// The letter of its type; `h` for a further name of a file.
@@ -119,8 +132,12 @@ counts! {
     resumed,
     /// Leftovers of an interrupted copy that were removed.
     leftovers,
-    /// Entries left out by a pattern or as another file system's.
+    /// Entries left out by a pattern, by size or age, or as another file system's.
     excluded,
+    /// Entries of the destination that the source lacks and that were deleted.
+    deleted,
+    /// Files of the source that were removed after their copy.
+    removed,
     /// Problems: entries that could not be copied.
     errors,
     /// Problems: entries that changed meanwhile.
@@ -149,6 +166,8 @@ pub struct Report {
     pub tally: Tally,
     problems: Mutex<Listed<Problem>>,
     planned: Mutex<Listed<Planned>>,
+    is_logged: AtomicBool,
+    done: Mutex<Vec<Done>>,
 }
 
 /// A list of bounded length.
@@ -194,6 +213,23 @@ impl Report {
     pub fn plan(&self, path: Vec<u8>, letter: u8, bytes: u64) {
         let mut planned = self.planned.lock();
         planned.push(path.len(), Planned { path, letter, bytes });
+    }
+
+    /// Keep what is done with each entry until it is taken.
+    pub fn log(&self) {
+        self.is_logged.store(true, Ordering::Relaxed);
+    }
+
+    /// Say what was done with an entry, where that is logged.
+    pub fn done(&self, what: &'static str, path: &[u8], letter: u8, bytes: u64) {
+        if self.is_logged.load(Ordering::Relaxed) {
+            self.done.lock().push(Done { what, path: path.to_vec(), letter, bytes });
+        }
+    }
+
+    /// What was done since this was called last.
+    pub fn take_done(&self) -> Vec<Done> {
+        std::mem::take(&mut *self.done.lock())
     }
 
     /// Those listed.

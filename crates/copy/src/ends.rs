@@ -75,17 +75,25 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
             if let Some(found) = &found {
                 takes_a_file(destination, found)?;
             }
-            if is_said_to_be_directory(destination) && !found.as_ref().is_some_and(Metadata::is_dir)
-            {
+            let said = is_said_to_be_directory(destination);
+            if said && found.as_ref().is_some_and(|found| !found.is_dir()) {
                 let text = format!(
-                    "{} ends with a slash and is no directory: make it first, or leave the slash away",
+                    "{} ends with a slash and is no directory: leave the slash away",
                     destination.display()
                 );
                 return Err(CopyError::Ends(text));
             }
+            if said && found.is_none() {
+                parent_of(destination)?;
+                if !dry_run {
+                    std::fs::create_dir(destination)
+                        .map_err(|error| unwritable(destination, &error))?;
+                }
+            }
             let name = real.file_name().unwrap_or_default().to_owned().into_vec();
             let (root, to) = match &found {
                 Some(found) if found.is_dir() => (destination.to_path_buf(), name.clone()),
+                None if said => (destination.to_path_buf(), name.clone()),
                 _ => {
                     let to = destination.file_name().unwrap_or_default().to_owned().into_vec();
                     (parent_of(destination)?, to)

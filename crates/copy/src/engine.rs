@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use waystage_pacing::{FlowCounts, Gate};
 
-use crate::counts::{Counts, Planned, Problem};
+use crate::counts::{Counts, Done, Planned, Problem};
 use crate::error::CopyError;
 use crate::state::CopyState;
 
@@ -88,6 +88,11 @@ impl<J: Job> Engine<J> {
     /// What a dry run would do, the first ten thousand paths.
     pub fn planned(&self) -> Vec<Planned> {
         self.job.state().report.planned()
+    }
+
+    /// What was done since this was called last, where that is logged.
+    pub fn take_done(&self) -> Vec<Done> {
+        self.job.state().report.take_done()
     }
 
     /// Where its rate is limited, and where it is paused.

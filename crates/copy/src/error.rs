@@ -22,6 +22,9 @@ pub enum CopyError {
     /// The destination holds an interrupted copy of something else: finish that copy, or restart.
     #[error("{0}")]
     OtherJournal(String),
+    /// More would be deleted than the caller allows: allow more, or look at the source.
+    #[error("{0}")]
+    TooMany(String),
     /// The caller stopped it.
     #[error("{0}")]
     Stopped(String),
@@ -40,6 +43,7 @@ impl CopyError {
             Self::Busy(_) => "busy",
             Self::Ends(_) => "ends",
             Self::OtherJournal(_) => "other-journal",
+            Self::TooMany(_) => "too-many",
             Self::Stopped(_) => "stopped",
             Self::Failed(_) => "failed",
         }
@@ -77,6 +81,9 @@ pub enum Failure {
     /// The source changed under the copy.
     #[error("{0}")]
     Changed(&'static str),
+    /// Why, in words: a symbolic link that was to be followed leads nowhere, or another host says so.
+    #[error("{0}")]
+    Said(String),
     /// An entry of another type has the name at the destination.
     #[error("{0}")]
     Clash(&'static str),

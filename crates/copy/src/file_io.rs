@@ -31,16 +31,28 @@ pub const ANOTHER_TYPE: Failure = Failure::Changed("it became something else whi
 /// # Errors
 /// Those of open(2); [`ANOTHER_TYPE`] where a source is no longer a regular file.
 pub fn open_file(folder: BorrowedFd<'_>, name: &[u8], end: End) -> Result<OwnedFd, Failure> {
-    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match openat(folder, name, how, Mode::empty()) {
-        Err(Errno::LOOP | Errno::NXIO) if end == End::Source => return Err(ANOTHER_TYPE),
-        other => other.at(end, "open")?,
-    };
     if end == End::Source {
-        let stat = stat_fd(file.as_fd()).at(end, "stat")?;
-        if FileType::from_raw_mode(u32::from(stat.stx_mode)) != FileType::RegularFile {
-            return Err(ANOTHER_TYPE);
-        }
+        return open_source(folder, name, false);
+    }
+    openat(folder, name, HOW | OFlags::NOFOLLOW, Mode::empty()).at(end, "open")
+}
+
+const HOW: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// The same at the source, also through a link where it is `followed`.
+pub(crate) fn open_source(
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    followed: bool,
+) -> Result<OwnedFd, Failure> {
+    let how = if followed { HOW } else { HOW | OFlags::NOFOLLOW };
+    let file = match openat(folder, name, how, Mode::empty()) {
+        Err(Errno::LOOP | Errno::NXIO) => return Err(ANOTHER_TYPE),
+        other => other.at(End::Source, "open")?,
+    };
+    let stat = stat_fd(file.as_fd()).at(End::Source, "stat")?;
+    if FileType::from_raw_mode(u32::from(stat.stx_mode)) != FileType::RegularFile {
+        return Err(ANOTHER_TYPE);
     }
     Ok(file)
 }

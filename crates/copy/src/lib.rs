@@ -14,7 +14,9 @@
 //! names cannot tell: extents of large files in progress, and where a leftover may be. A journal of every file was
 //! rejected: it costs a record for each small file and says nothing more.
 
+pub mod after;
 pub mod attributes;
+pub mod backup;
 mod compare;
 mod counts;
 mod ends;
@@ -34,11 +36,11 @@ pub mod state;
 mod time;
 
 pub use compare::{Comparison, Differing, Pair, Unlike};
-pub use counts::{add, Counts, Planned, Problem, ProblemKind, Report};
+pub use counts::{add, Counts, Done, Planned, Problem, ProblemKind, Report};
 pub use engine::{Engine, Job};
 pub use error::CopyError;
 pub use local::{not_a_directory, Copy, CopyJob, Fill, FillJob, FillOptions};
-pub use options::{Fsync, Options, Order, Share, Update, Verify};
+pub use options::{Fsync, Limits, Options, Order, Share, Update, Verify};
 pub use part_set::{PartSet, RUN_BYTES};
 pub use source::{Names, NamesError, MOST_LIST_BYTES};
 pub use time::Time;

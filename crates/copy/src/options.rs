@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use waystage_catalog::Exclude;
 
+use crate::backup::Backup;
 use crate::source::names::Names;
+use crate::time::Time;
 
 /// When a file that is already at the destination is copied again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,30 @@ pub struct Share {
     pub directories: bool,
 }
 
+/// Which regular files are copied, by size and time of change; the default admits all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes, at least.
+    pub min_size: Option<u64>,
+    /// Bytes, at most.
+    pub max_size: Option<u64>,
+    /// Changed at this time or later, in seconds since 1970.
+    pub since: Option<i64>,
+    /// Changed at this time or before.
+    pub until: Option<i64>,
+}
+
+impl Limits {
+    /// Whether a file of this size, changed at this time, is within them.
+    #[must_use]
+    pub fn admit(&self, size: u64, mtime: Time) -> bool {
+        self.min_size.is_none_or(|least| size >= least)
+            && self.max_size.is_none_or(|most| size <= most)
+            && self.since.is_none_or(|since| mtime.seconds >= since)
+            && self.until.is_none_or(|until| mtime.seconds <= until)
+    }
+}
+
 /// What to copy, where to, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -80,8 +106,16 @@ pub struct Options {
     pub exclude: Exclude,
     /// Where given, files that match none of these are left out as well.
     pub include: Option<Exclude>,
+    /// Of regular files only those within these.
+    pub limits: Limits,
+    /// Where files go that are replaced.
+    pub backup: Option<Backup>,
+    /// Keep what is done with each entry, to be taken.
+    pub log: bool,
     /// Where given, only these entries, and directories of them with all their entries.
     pub names: Option<Names>,
+    /// Whether symbolic links of the source are followed: what they lead to is copied.
+    pub copy_links: bool,
     /// Whether directories on other file systems are left out.
     pub one_file_system: bool,
     /// When to copy files that are at the destination already.

@@ -17,6 +17,7 @@ use crate::link::Link;
 pub use crate::meeting::Options;
 use crate::meeting::{home_of, introduce, node_of, publish};
 use crate::memory::Memory;
+use crate::open_file::OpenFile;
 use crate::owner::{copy, Owner};
 use crate::reach::connect;
 use crate::region::Region;
@@ -25,31 +26,39 @@ use crate::wire::{Message, Token};
 
 /// An open name.
 pub struct Coupling {
-    options: Options,
+    pub(crate) options: Options,
     directory: PathBuf,
     home: Link,
     token: Token,
     asked: u64,
     /// A writer's process; its address.
-    node: Option<(Link, String)>,
-    segments: Vec<Segment>,
+    pub(crate) node: Option<(Link, String)>,
+    pub(crate) segments: Vec<Segment>,
     /// The version that this writer puts into.
-    current: Option<Current>,
+    pub(crate) current: Option<Current>,
+    /// The same version, or the one that a reader reads, as a file.
+    pub(crate) file: Option<OpenFile>,
+    /// Segments that hold slabs, by key.
+    pub(crate) own: HashMap<u64, usize>,
     owners: HashMap<String, Owner>,
 }
 
 /// A segment of this writer.
-struct Segment {
-    memory: Memory,
+pub(crate) struct Segment {
+    pub(crate) memory: Memory,
     /// Whether a piece in it is still needed.
-    used: bool,
+    pub(crate) used: bool,
     /// Whether the process has its descriptor.
     sent: bool,
+    /// Whether it has been used: otherwise it is 0.
+    pub(crate) written: bool,
+    /// Whether other ranks may write to it.
+    open: bool,
 }
 
 /// A version that is being written.
 #[derive(Default)]
-struct Current {
+pub(crate) struct Current {
     version: u64,
     variables: Vec<Variable>,
     /// Segments of the pieces; keys come with the commit.
@@ -90,6 +99,8 @@ impl Coupling {
             node,
             segments: Vec::new(),
             current: None,
+            file: None,
+            own: HashMap::new(),
             owners: HashMap::new(),
             options,
         };
@@ -102,7 +113,7 @@ impl Coupling {
     }
 
     /// Asks the directory, and waits for the answer within the timeout.
-    fn ask(&mut self, request: Request) -> Result<Answer> {
+    pub(crate) fn ask(&mut self, request: Request) -> Result<Answer> {
         self.asked += 1;
         let (number, name) = (self.asked, self.options.name.clone());
         let lost = |error: io::Error| {
@@ -161,15 +172,19 @@ impl Coupling {
             let text = format!("{}{region} is outside {:?}", variable.name, variable.shape);
             return Err(Failure::Answer(Why::Argument, text));
         }
+        if self.file.is_some() {
+            return Err(refused(Why::Argument, "the version is being written as a file"));
+        }
         let bytes = region
             .cells()
             .checked_mul(variable.element_bytes.into())
             .and_then(|bytes| usize::try_from(bytes).ok())
             .ok_or_else(|| refused(Why::Argument, "a box above the address space"))?;
         self.begin(version)?;
-        let segment = self.segment(bytes)?;
+        let segment = self.segment(bytes, false)?;
         fill(&mut self.segments[segment].memory.bytes_mut()[..bytes]);
         self.segments[segment].used = true;
+        self.segments[segment].written = true;
         let Some(current) = &mut self.current else { return Ok(()) };
         let known = current.variables.iter().position(|known| known.name == variable.name);
         let place = match known {
@@ -190,7 +205,7 @@ impl Coupling {
     }
 
     /// Is admitted to a version, once.
-    fn begin(&mut self, version: u64) -> Result<()> {
+    pub(crate) fn begin(&mut self, version: u64) -> Result<()> {
         match &self.current {
             Some(current) if current.version == version => return Ok(()),
             Some(current) => {
@@ -204,19 +219,22 @@ impl Coupling {
         Ok(())
     }
 
-    /// A free segment of at least `bytes` bytes.
-    fn segment(&mut self, bytes: usize) -> Result<usize> {
+    /// A free segment of at least `bytes` bytes, `open` to other ranks.
+    pub(crate) fn segment(&mut self, bytes: usize, open: bool) -> Result<usize> {
         self.reused()?;
-        let free = |segment: &&Segment| !segment.used && segment.memory.len() >= bytes;
+        let free = |segment: &&Segment| {
+            !segment.used && segment.open == open && segment.memory.len() >= bytes
+        };
         let best = self.segments.iter().filter(free).map(|segment| segment.memory.len()).min();
         if let Some(best) = best.filter(|best| *best / 2 <= bytes.max(1 << 20)) {
-            let found = |segment: &Segment| !segment.used && segment.memory.len() == best;
+            let found = |segment: &Segment| free(&segment) && segment.memory.len() == best;
             if let Some(place) = self.segments.iter().position(found) {
                 return Ok(place);
             }
         }
-        let memory = Memory::create(bytes).map_err(system("make shared memory for a piece"))?;
-        self.segments.push(Segment { memory, used: false, sent: false });
+        let memory = if open { Memory::create_open(bytes) } else { Memory::create(bytes) };
+        let memory = memory.map_err(system("make shared memory for a piece"))?;
+        self.segments.push(Segment { memory, used: false, sent: false, written: false, open });
         Ok(self.segments.len() - 1)
     }
 
@@ -252,6 +270,7 @@ impl Coupling {
     /// As [`Self::put`].
     pub fn commit(&mut self, version: u64) -> Result<bool> {
         if self.options.role == Role::Reader {
+            self.file = None;
             self.ask(Request::Release { version })?;
             return Ok(false);
         }
@@ -281,7 +300,14 @@ impl Coupling {
 
     /// Passes the pieces of a version to the process of the node; their keys.
     fn hold(&mut self, current: &Current) -> Result<Vec<u64>> {
-        for (_, _, place, bytes) in &current.pieces {
+        let pieces: Vec<_> =
+            current.pieces.iter().map(|(_, _, place, bytes)| (*place, *bytes)).collect();
+        self.hold_segments(&pieces)
+    }
+
+    /// Passes the first bytes of segments to the process of the node; their keys.
+    pub(crate) fn hold_segments(&mut self, pieces: &[(usize, u64)]) -> Result<Vec<u64>> {
+        for (place, bytes) in pieces {
             let Some((node, _)) = &self.node else { break };
             let segment = &mut self.segments[*place];
             let attached = !segment.sent;
@@ -296,7 +322,7 @@ impl Coupling {
             segment.sent = true;
         }
         let mut keys: HashMap<u64, u64> = HashMap::new();
-        while keys.len() < current.pieces.len() {
+        while keys.len() < pieces.len() {
             let deadline = Some(Instant::now() + self.options.lease);
             let Some((node, _)) = &self.node else { break };
             match node.receive(deadline) {
@@ -309,7 +335,7 @@ impl Coupling {
         }
         let missing = || gone(&crate::link::protocol());
         let key = |place: &usize| keys.get(&(*place as u64)).copied().ok_or_else(missing);
-        current.pieces.iter().map(|(_, _, place, _)| key(place)).collect()
+        pieces.iter().map(|(place, _)| key(place)).collect()
     }
 
     /// A variable of a version, which is waited for.
@@ -361,6 +387,11 @@ impl Coupling {
             );
             return Err(Failure::Answer(Why::Argument, text));
         }
+        // What was never written of a file is 0.
+        let covered = pieces.iter().filter_map(|piece| piece.region.intersection(region));
+        if covered.map(|cut| cut.cells()).sum::<u64>() < region.cells() {
+            cells.fill(0);
+        }
         // All other hosts send while pieces of this host are copied.
         let mut pulled = Vec::new();
         for piece in &pieces {
@@ -382,25 +413,26 @@ impl Coupling {
             let Some(cut) = piece.region.intersection(region) else { continue };
             let owner = self.owner(&piece.owner)?;
             if owner.link.is_unix() {
-                let memory = owner.map(piece)?;
+                let memory = owner.map(&piece.owner, piece.key)?.bytes();
                 copy(memory, &piece.region, cells, region, &cut, element);
             }
         }
         for (piece, cut) in pulled {
             let owner = self.owner(&piece.owner)?;
-            owner.receive(piece, cells, region, &cut, element)?;
+            owner.receive(&piece.owner, cells, region, &cut, element)?;
         }
         Ok(variable)
     }
 
-    fn owner(&mut self, address: &str) -> Result<&mut Owner> {
+    pub(crate) fn owner(&mut self, address: &str) -> Result<&mut Owner> {
         if !self.owners.contains_key(address) {
             let place = Address::parse(address)
                 .ok_or_else(|| refused(Why::Argument, "an owner without an address"))?;
-            let (name, token, lease) = (&self.options.name, &self.token, self.options.lease);
+            let Options { name, lease, role, .. } = &self.options;
+            let (token, lease, role) = (&self.token, *lease, *role);
             let (link, _) =
                 connect(&place, name, token, lease).map_err(|error| dead(address, &error))?;
-            self.owners.insert(address.to_owned(), Owner::new(link));
+            self.owners.insert(address.to_owned(), Owner::new(link, role == Role::Writer));
         }
         self.owners.get_mut(address).ok_or_else(|| refused(Why::Lost, "the owner has gone"))
     }

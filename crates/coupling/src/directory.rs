@@ -14,55 +14,26 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::group::{Group, Member, Version};
 use crate::region::Region;
 use crate::request::{Action, Answer, Connection, Piece, Request, Role, Variable, Why};
 use crate::request::{DEPTH_MOST, PIECES_MOST, VARIABLES_MOST};
+use crate::slabs::Files;
 
 /// Most requests of one connection that wait.
 const WAITING_MOST: usize = 64;
-#[derive(Debug)]
-struct Group {
-    size: u32,
-    /// Ranks that have joined.
-    joined: BTreeSet<u32>,
-    closed: BTreeSet<u32>,
-    /// The rank that died.
-    lost: Option<u32>,
-}
-
-impl Group {
-    fn is_closed(&self) -> bool {
-        self.closed.len() == self.size as usize
-    }
-}
-
-#[derive(Debug, Default)]
-struct Version {
-    variables: Vec<Variable>,
-    pieces: Vec<Piece>,
-    committed: BTreeSet<u32>,
-    released: BTreeSet<u32>,
-}
-
-#[derive(Debug)]
-struct Member {
-    role: Role,
-    rank: u32,
-    /// Versions that this writer has committed.
-    commits: usize,
-}
-
 /// The directory of a name.
 #[derive(Debug, Default)]
 pub struct Directory {
     depth: u32,
-    writers: Option<Group>,
+    pub(crate) writers: Option<Group>,
     readers: Option<Group>,
-    members: BTreeMap<Connection, Member>,
+    pub(crate) members: BTreeMap<Connection, Member>,
     /// Versions in the order of the writers' commits; the first `left` of all are gone from it.
-    order: VecDeque<u64>,
-    left: usize,
-    held: BTreeMap<u64, Version>,
+    pub(crate) order: VecDeque<u64>,
+    pub(crate) left: usize,
+    pub(crate) held: BTreeMap<u64, Version>,
+    pub(crate) files: Files,
     waiting: Vec<(Connection, u64, Request)>,
 }
 
@@ -165,6 +136,14 @@ impl Directory {
                 Some(self.commit(from, rank, *version, variables, pieces))
             }
             (Role::Writer, Request::Drain) => self.drain(),
+            (_, Request::Locate { .. }) => self.locate(from, role, request),
+            (
+                Role::Writer,
+                Request::Open { .. }
+                | Request::Provide { .. }
+                | Request::Resize { .. }
+                | Request::CommitFile { .. },
+            ) => self.write_file(from, rank, request, actions),
             (Role::Reader, Request::Find { version, variable, region }) => {
                 self.find(*version, variable, region.as_ref())
             }
@@ -256,7 +235,7 @@ impl Directory {
     }
 
     /// Whether `version` may be the next that this writer commits.
-    fn check_next(&self, from: Connection, version: u64) -> Result<(), Answer> {
+    pub(crate) fn check_next(&self, from: Connection, version: u64) -> Result<(), Answer> {
         let Some(lost) = self.writers.as_ref().map(|group| group.lost) else { return Ok(()) };
         if let Some(lost) = lost {
             return Err(Answer::Failed(Why::Lost, format!("writer {lost} has died")));
@@ -294,10 +273,7 @@ impl Directory {
         if let Err(text) = self.check_pieces(version, variables, pieces) {
             return Answer::Failed(Why::Argument, text);
         }
-        if place == self.left + self.order.len() {
-            self.order.push_back(version);
-        }
-        let held = self.held.entry(version).or_default();
+        let held = self.enter(place, version);
         let mut places = Vec::with_capacity(variables.len());
         for variable in variables {
             let known = held.variables.iter().position(|known| known.name == variable.name);
@@ -310,16 +286,30 @@ impl Directory {
             let place = places[piece.variable as usize];
             Piece { variable: u32::try_from(place).unwrap_or(u32::MAX), ..piece.clone() }
         }));
-        held.committed.insert(rank);
-        let last = self.held.get(&version).is_some_and(|held| self.appeared(held));
-        if let Some(member) = self.members.get_mut(&from) {
-            member.commits += 1;
-        }
-        if last {
+        if self.committed(from, rank, version) {
             Answer::Version(version)
         } else {
             Answer::Done
         }
+    }
+
+    /// The version at a place of the writers' order.
+    pub(crate) fn enter(&mut self, place: usize, version: u64) -> &mut Version {
+        if place == self.left + self.order.len() {
+            self.order.push_back(version);
+        }
+        self.held.entry(version).or_default()
+    }
+
+    /// Takes note of a commit; whether it completed the version.
+    pub(crate) fn committed(&mut self, from: Connection, rank: u32, version: u64) -> bool {
+        if let Some(held) = self.held.get_mut(&version) {
+            held.committed.insert(rank);
+        }
+        if let Some(member) = self.members.get_mut(&from) {
+            member.commits += 1;
+        }
+        self.held.get(&version).is_some_and(|held| self.appeared(held))
     }
 
     fn check_pieces(
@@ -359,7 +349,7 @@ impl Directory {
         Ok(())
     }
 
-    fn appeared(&self, version: &Version) -> bool {
+    pub(crate) fn appeared(&self, version: &Version) -> bool {
         self.writers.as_ref().is_some_and(|group| version.committed.len() == group.size as usize)
     }
 
@@ -380,18 +370,26 @@ impl Directory {
         None
     }
 
-    fn find(&self, version: u64, variable: &str, region: Option<&Region>) -> Option<Answer> {
+    /// A version that readers may read; otherwise the answer, None to wait.
+    pub(crate) fn readable(&self, version: u64) -> Result<&Version, Option<Answer>> {
         if let Some(lost) = self.readers.as_ref().and_then(|group| group.lost) {
-            return failed(Why::Lost, &format!("reader {lost} has died"));
+            return Err(failed(Why::Lost, &format!("reader {lost} has died")));
         }
-        let Some(held) = self.held.get(&version).filter(|held| self.appeared(held)) else {
-            let later = self.order.back().is_some_and(|last| *last > version);
-            let committed = self.held.contains_key(&version);
-            if later && !committed {
-                let text = format!("version {version} has left, or was never written");
-                return failed(Why::NoSuchVariable, &text);
-            }
-            return self.never(&format!("version {version}"));
+        if let Some(held) = self.held.get(&version).filter(|held| self.appeared(held)) {
+            return Ok(held);
+        }
+        let later = self.order.back().is_some_and(|last| *last > version);
+        if later && !self.held.contains_key(&version) {
+            let text = format!("version {version} has left, or was never written");
+            return Err(failed(Why::NoSuchVariable, &text));
+        }
+        Err(self.never(&format!("version {version}")))
+    }
+
+    fn find(&self, version: u64, variable: &str, region: Option<&Region>) -> Option<Answer> {
+        let held = match self.readable(version) {
+            Ok(held) => held,
+            Err(answer) => return answer,
         };
         let Some(place) = held.variables.iter().position(|known| known.name == variable) else {
             let text = format!("version {version} has no variable {variable}");
@@ -411,7 +409,10 @@ impl Directory {
             })
             .map(|piece| Piece { variable: 0, ..piece.clone() })
             .collect();
-        if let Some(hole) = region.without(pieces.iter().map(|piece| &piece.region)).first() {
+        // What was never written of a file is 0.
+        let whole = held.file.is_some();
+        let holes = || region.without(pieces.iter().map(|piece| &piece.region));
+        if let (false, Some(hole)) = (whole, holes().first()) {
             let text = format!("no writer has put {variable}{hole} into version {version}");
             return failed(Why::NoSuchVariable, &text);
         }
@@ -456,14 +457,11 @@ impl Directory {
             if needed || !self.appeared(version) {
                 return;
             }
-            let mut owners: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-            for piece in &version.pieces {
-                owners.entry(piece.owner.clone()).or_default().push(piece.key);
-            }
-            actions.extend(owners.into_iter().map(|(owner, keys)| Action::Free { owner, keys }));
-            self.held.remove(&oldest.clone());
+            let oldest = *oldest;
+            let left = self.held.remove(&oldest).unwrap_or_default();
             self.order.pop_front();
             self.left += 1;
+            self.free(left.places(), actions);
         }
     }
 
@@ -482,13 +480,16 @@ impl Directory {
         if let Some(group) = group {
             group.closed.insert(rank);
         }
+        if self.writers.as_ref().is_some_and(Group::is_closed) {
+            self.forget_files(actions);
+        }
         self.leave(actions);
         Answer::Done
     }
 }
 
 #[allow(clippy::unnecessary_wraps)]
-fn failed(why: Why, text: &str) -> Option<Answer> {
+pub(crate) fn failed(why: Why, text: &str) -> Option<Answer> {
     Some(Answer::Failed(why, text.to_owned()))
 }
 

@@ -150,12 +150,12 @@ impl Link {
     /// The kernel's, and `TimedOut`.
     pub fn send_data(
         &self,
-        bytes: u64,
+        message: &Message,
         deadline: Deadline,
         data: impl FnOnce(&mut dyn FnMut(&[u8])),
     ) -> io::Result<()> {
         let _one = self.sending.lock();
-        let mut result = self.push(&Message::Data { bytes }.frame(), deadline);
+        let mut result = self.push(&message.frame(), deadline);
         data(&mut |part| {
             if result.is_ok() {
                 result = self.push(part, deadline);

@@ -2,6 +2,7 @@
 //!
 //! Arrives: options of a rank. Leaves: connections. Must not know: versions, arrays.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,9 @@ use crate::link::{random, Link};
 use crate::reach::connect;
 use crate::request::{Role, Why};
 use crate::wire::{Message, Token};
+
+/// How long the process of a node may take to start.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 /// How a rank opens a name.
 #[derive(Clone, Debug)]
@@ -47,13 +51,30 @@ pub(crate) fn node_of(options: &Options) -> Result<(Link, String)> {
     };
     let failed =
         |error| Failure::System(format!("connect to the process at {}", socket.display()), error);
-    let link = Link::to_path(socket).map_err(failed)?;
+    let link =
+        started(socket, Instant::now() + options.timeout.min(STARTS_WITHIN)).map_err(failed)?;
     if link.user() != Some(rustix::process::geteuid().as_raw()) {
         return Err(refused(Why::Argument, "the process of this node is another user's"));
     }
     let until = Some(Instant::now() + options.lease);
     let address = link.introduce("", token, until).map_err(failed)?;
     Ok((link, address))
+}
+
+/// A connection to the process of this node, which may still be starting.
+fn started(socket: &Path, deadline: Instant) -> io::Result<Link> {
+    let mut pause = Duration::from_millis(5);
+    loop {
+        let found = Link::to_path(socket);
+        let starts = found.as_ref().err().is_some_and(|error| {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+        });
+        if !starts || Instant::now() + pause >= deadline {
+            return found;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
 }
 
 /// Begins a run of the name here, and says where.

@@ -19,6 +19,7 @@ pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
     descriptor: OwnedFd,
+    writable: bool,
 }
 
 // SAFETY: it is the address of shared memory, which every thread of the process may use.
@@ -32,6 +33,17 @@ impl Memory {
     /// # Errors
     /// The kernel's: no memory, no descriptor.
     pub fn create(bytes: usize) -> io::Result<Self> {
+        let memory = Self::create_open(bytes)?;
+        // Linux 5.1; an older kernel refuses, and readers of the same user are trusted there.
+        let _ = fcntl_add_seals(&memory.descriptor, SealFlags::FUTURE_WRITE);
+        Ok(memory)
+    }
+
+    /// A new segment that other processes may write too, see [`Self::share`].
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_open(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(4096);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let descriptor = memfd_create("waystage-coupling", flags)?;
@@ -39,8 +51,6 @@ impl Memory {
         let memory = Self::map(descriptor, bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW;
         fcntl_add_seals(&memory.descriptor, seals)?;
-        // Linux 5.1; an older kernel refuses, and readers of the same user are trusted there.
-        let _ = fcntl_add_seals(&memory.descriptor, SealFlags::FUTURE_WRITE);
         Ok(memory)
     }
 
@@ -70,7 +80,7 @@ impl Memory {
             mmap(std::ptr::null_mut(), bytes.max(1), rights, MapFlags::SHARED, &descriptor, 0)?
         };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, bytes, descriptor })
+        Ok(Self { start, bytes, descriptor, writable: rights.contains(ProtFlags::WRITE) })
     }
 
     /// Its bytes. A writer of another process may be changing them where the directory's rules are broken.
@@ -84,6 +94,37 @@ impl Memory {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; only `create` gives a writable mapping, and only its owner calls this.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Writes bytes where other processes may write too; false where they are outside, or it may only be read.
+    #[must_use]
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> bool {
+        let Some(offset) = self.inside(offset, bytes.len() as u64) else { return false };
+        if self.writable {
+            // SAFETY: inside the mapping, which is writable. Who writes the same bytes at the same time gets either.
+            unsafe {
+                let to = self.start.as_ptr().add(offset);
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+            }
+        }
+        self.writable
+    }
+
+    /// Reads bytes that other processes may write; false where they are outside.
+    #[must_use]
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> bool {
+        let Some(offset) = self.inside(offset, to.len() as u64) else { return false };
+        // SAFETY: inside the mapping.
+        unsafe {
+            let from = self.start.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len());
+        }
+        true
+    }
+
+    fn inside(&self, offset: u64, bytes: u64) -> Option<usize> {
+        let end = offset.checked_add(bytes)?;
+        (end <= self.bytes as u64).then(|| usize::try_from(offset).ok()).flatten()
     }
 
     /// Address of the first byte.
@@ -146,6 +187,19 @@ mod tests {
         assert!(rustix::fs::ftruncate(&descriptor, 0).is_err());
         let other = Memory::open(descriptor, 5000).unwrap();
         assert_eq!(other.bytes()[4999], 7);
+    }
+
+    #[test]
+    fn an_open_segment_is_written_by_two_and_a_sealed_one_by_its_maker_alone() {
+        let memory = Memory::create_open(4096).unwrap();
+        let other = Memory::share(memory.as_fd().try_clone_to_owned().unwrap(), 4096).unwrap();
+        assert!(other.write(4094, &[7, 8]) && !other.write(4095, &[1, 1]));
+        let mut read = [0; 2];
+        assert!(memory.read(4094, &mut read) && read == [7, 8]);
+        let reader = Memory::open(memory.as_fd().try_clone_to_owned().unwrap(), 4096).unwrap();
+        assert!(!reader.write(0, &[1]));
+        let sealed = Memory::create(4096).unwrap();
+        assert!(Memory::share(sealed.as_fd().try_clone_to_owned().unwrap(), 4096).is_err());
     }
 
     #[test]

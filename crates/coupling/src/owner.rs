@@ -4,54 +4,108 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use crate::failure::{dead, refused, Result};
 use crate::link::{protocol, Link};
 use crate::memory::Memory;
 use crate::region::Region;
-use crate::request::Piece;
 use crate::wire::Message;
 
 /// A process that a reader takes pieces from.
 pub(crate) struct Owner {
     pub(crate) link: Link,
     segments: HashMap<u64, Memory>,
+    /// Segments of slabs, whose keys name the same bytes for as long as they are held.
+    slabs: HashMap<u64, u64>,
+    /// Whether segments are mapped to be written too.
+    writes: bool,
 }
+
+/// Most keys that are remembered.
+const SLABS_MOST: usize = 1 << 16;
 
 impl Owner {
     /// The process that `link` leads to.
-    pub(crate) fn new(link: Link) -> Self {
-        Self { link, segments: HashMap::new() }
+    pub(crate) fn new(link: Link, writes: bool) -> Self {
+        Self { link, segments: HashMap::new(), slabs: HashMap::new(), writes }
     }
 
     /// The memory of a piece.
-    pub(crate) fn map(&mut self, piece: &Piece) -> Result<&[u8]> {
-        let failed = |error: io::Error| dead(&piece.owner, &error);
-        self.link.send(&Message::Map { key: piece.key }, None, None).map_err(failed)?;
+    pub(crate) fn map(&mut self, owner: &str, key: u64) -> Result<&Memory> {
+        let segment = self.segment(owner, key)?;
+        self.segments.get(&segment).ok_or_else(|| dead(owner, &protocol()))
+    }
+
+    /// The memory of a slab that is held, of which the process is asked once.
+    pub(crate) fn slab(&mut self, owner: &str, key: u64) -> Result<&Memory> {
+        let segment = match self.slabs.get(&key) {
+            Some(segment) => *segment,
+            None => self.segment(owner, key)?,
+        };
+        if self.slabs.len() >= SLABS_MOST {
+            self.slabs.clear();
+        }
+        self.slabs.insert(key, segment);
+        self.segments.get(&segment).ok_or_else(|| dead(owner, &protocol()))
+    }
+
+    fn segment(&mut self, owner: &str, key: u64) -> Result<u64> {
+        let failed = |error: io::Error| dead(owner, &error);
+        self.link.send(&Message::Map { key }, None, None).map_err(failed)?;
         match self.link.receive(None).map_err(failed)? {
             (Message::Mapped { segment, bytes, attached }, descriptor) => {
                 if let (true, Some(descriptor)) = (attached, descriptor) {
-                    let memory = Memory::open(descriptor, bytes).map_err(failed)?;
+                    let memory = self.mapped(descriptor, bytes).map_err(failed)?;
                     self.segments.insert(segment, memory);
                 }
-                let memory = self.segments.get(&segment);
-                memory.map(Memory::bytes).ok_or_else(|| failed(protocol()))
+                Ok(segment)
             }
             (Message::Refused { why, text }, _) => Err(refused(why, &text)),
             _ => Err(failed(protocol())),
         }
     }
 
+    fn mapped(&self, descriptor: OwnedFd, bytes: u64) -> io::Result<Memory> {
+        if self.writes {
+            Memory::share(descriptor, bytes)
+        } else {
+            Memory::open(descriptor, bytes)
+        }
+    }
+
+    /// Sends runs of bytes to a slab.
+    pub(crate) fn send(
+        &self,
+        owner: &str,
+        key: u64,
+        runs: Vec<(u64, u64)>,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let message = Message::Write { key, runs };
+        let sent = self.link.send_data(&message, None, |push| push(bytes));
+        sent.map_err(|error| dead(owner, &error))
+    }
+
+    /// Waits until the runs that were sent are written.
+    pub(crate) fn written(&self, owner: &str) -> Result<()> {
+        match self.link.receive(None).map_err(|error| dead(owner, &error))?.0 {
+            Message::Written => Ok(()),
+            Message::Refused { why, text } => Err(refused(why, &text)),
+            _ => Err(dead(owner, &protocol())),
+        }
+    }
+
     /// Receives the cells of a cut into their places.
     pub(crate) fn receive(
         &mut self,
-        piece: &Piece,
+        owner: &str,
         cells: &mut [u8],
         region: &Region,
         cut: &Region,
         element: u64,
     ) -> Result<()> {
-        let failed = |error: io::Error| dead(&piece.owner, &error);
+        let failed = |error: io::Error| dead(owner, &error);
         match self.link.receive(None).map_err(failed)?.0 {
             Message::Data { bytes } if Some(bytes) == cut.cells().checked_mul(element) => {}
             Message::Refused { why, text } => return Err(refused(why, &text)),

@@ -107,6 +107,47 @@ pub enum Request {
         /// The version.
         version: u64,
     },
+    /// A writer writes a version as a file. It waits until all writers have committed the version before.
+    Open {
+        /// The version, to which the writer was admitted.
+        version: u64,
+    },
+    /// Where the bytes of a version are that is a file; see [`crate::slabs`].
+    Locate {
+        /// The version.
+        version: u64,
+        /// The first unit.
+        first: u64,
+        /// How many units.
+        units: u64,
+        /// A writer is about to write up to this byte: units that no process holds are given to it.
+        write: Option<u64>,
+    },
+    /// A writer has memory for units that it was given.
+    Provide {
+        /// The version.
+        version: u64,
+        /// The first of these units.
+        first: u64,
+        /// Address of the process that holds them.
+        owner: String,
+        /// Their key there.
+        key: u64,
+    },
+    /// A writer sets the number of bytes of a version that is a file.
+    Resize {
+        /// The version.
+        version: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// A writer has written all that it has of a version that is a file.
+    CommitFile {
+        /// The version.
+        version: u64,
+        /// Whether the next version begins with the bytes of this one.
+        keep: bool,
+    },
     /// The rank does not wait any longer for the answer to an earlier request.
     Cancel {
         /// Number of that request.
@@ -133,6 +174,32 @@ pub enum Why {
     Memory,
 }
 
+/// Consecutive units of a version's bytes, in the memory of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slab {
+    /// The first unit.
+    pub first: u64,
+    /// How many units.
+    pub units: u64,
+    /// Address of the process that holds them, and their key there; None for units that the asking writer was given.
+    pub place: Option<(String, u64)>,
+    /// Of units that the asking writer was given: where their bytes are so far.
+    pub base: Option<(String, u64)>,
+    /// Whether they belong to an earlier version too: a writer that looks again may find them elsewhere.
+    pub shared: bool,
+}
+
+/// What a version that is a file has of the units that were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Bytes of the version.
+    pub bytes: u64,
+    /// What follows holds up to this unit: behind it, the asking rank has to ask again.
+    pub end: u64,
+    /// Held units, in order. The others have never been written: they are 0.
+    pub slabs: Vec<Slab>,
+}
+
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -142,6 +209,8 @@ pub enum Answer {
     Version(u64),
     /// A variable and the pieces of the box asked for.
     Found(Variable, Vec<Piece>),
+    /// Bytes of a version that is a file.
+    Slabs(Found),
     /// It failed.
     Failed(Why, String),
 }

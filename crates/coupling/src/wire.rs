@@ -6,23 +6,22 @@
 //! the declaration. Integers are little-endian; a text is its length (u32) and UTF-8; a list is its length and items.
 //! The bytes of [`Message::Data`] follow its frame, so that they are received straight into the reader's memory.
 
-use crate::region::{Region, DIMENSIONS_MOST};
-use crate::request::{Answer, Piece, Request, Role, Variable, Why, PIECES_MOST, VARIABLES_MOST};
+use crate::codec::{why_code, In, Out};
+pub use crate::codec::{Malformed, Token, TEXT_MOST, TOKEN_BYTES};
+use crate::region::Region;
+use crate::request::{Answer, Found, Request, Role, Why, PIECES_MOST, VARIABLES_MOST};
+use crate::slabs::FOUND_MOST;
 
 /// The protocol's version, compared in the handshake.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Most bytes of a frame: [`PIECES_MOST`] pieces are sent in several commits' worth of frames of this size at most.
 pub const FRAME_MOST: usize = 64 << 20;
 
-/// Most bytes of a text: a name, a path, an error.
-pub const TEXT_MOST: usize = 4096;
-
-/// Bytes of a token, of a nonce and of a proof.
-pub const TOKEN_BYTES: usize = 32;
-
-/// A secret, a nonce, or a proof of knowing a secret.
-pub type Token = [u8; TOKEN_BYTES];
+/// Most runs of a [`Message::Write`].
+pub const RUNS_MOST: usize = 1 << 16;
+/// Most bytes of a [`Message::Write`].
+pub const WRITE_MOST: u64 = 64 << 20;
 
 /// Everything that is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +123,15 @@ pub enum Message {
         /// Bytes of an element.
         element_bytes: u32,
     },
+    /// A writer writes to a piece that is part of a file: its bytes follow the frame, one run after the other.
+    Write {
+        /// Key of the piece.
+        key: u64,
+        /// Offset in the piece and length of each run.
+        runs: Vec<(u64, u64)>,
+    },
+    /// They have been written.
+    Written,
     /// Bytes follow the frame, as many as it says.
     Data {
         /// How many.
@@ -137,11 +145,6 @@ pub enum Message {
         text: String,
     },
 }
-
-/// Bytes that are no message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of another program, or a damaged one")]
-pub struct Malformed;
 
 impl Message {
     /// The frame, its length first.
@@ -178,6 +181,10 @@ impl Message {
                 out.u8(13).u64(*key).region(region).region(cut).u32(*element_bytes)
             }
             Self::Data { bytes } => out.u8(14).u64(*bytes),
+            Self::Write { key, runs } => out.u8(16).u64(*key).list(runs, |out, run| {
+                out.u64(run.0).u64(run.1);
+            }),
+            Self::Written => out.u8(17),
             Self::Refused { why, text } => out.u8(15).u8(why_code(*why)).text(text),
         };
     }
@@ -214,6 +221,11 @@ impl Message {
             },
             14 => Self::Data { bytes: from.u64()? },
             15 => Self::Refused { why: from.why()?, text: from.text()? },
+            16 => Self::Write {
+                key: from.u64()?,
+                runs: from.list(RUNS_MOST, 16, |from| Ok((from.u64()?, from.u64()?)))?,
+            },
+            17 => Self::Written,
             _ => return Err(Malformed),
         };
         if from.0.is_empty() {
@@ -247,6 +259,19 @@ fn put_request<'a>(out: &'a mut Out, request: &Request) -> &'a mut Out {
         Request::Cancel { request } => out.u8(7).u64(*request),
         Request::Close => out.u8(8),
         Request::Drain => out.u8(9),
+        Request::Open { version } => out.u8(10).u64(*version),
+        Request::Locate { version, first, units, write } => out
+            .u8(11)
+            .u64(*version)
+            .u64(*first)
+            .u64(*units)
+            .u8(write.is_some().into())
+            .u64(write.unwrap_or_default()),
+        Request::Provide { version, first, owner, key } => {
+            out.u8(12).u64(*version).u64(*first).text(owner).u64(*key)
+        }
+        Request::Resize { version, bytes } => out.u8(13).u64(*version).u64(*bytes),
+        Request::CommitFile { version, keep } => out.u8(14).u64(*version).u8((*keep).into()),
     }
 }
 
@@ -278,6 +303,21 @@ fn get_request(from: &mut In<'_>) -> Result<Request, Malformed> {
         7 => Request::Cancel { request: from.u64()? },
         8 => Request::Close,
         9 => Request::Drain,
+        10 => Request::Open { version: from.u64()? },
+        11 => {
+            let (version, first, units) = (from.u64()?, from.u64()?, from.u64()?);
+            let given = from.bool()?;
+            let upto = from.u64()?;
+            Request::Locate { version, first, units, write: given.then_some(upto) }
+        }
+        12 => Request::Provide {
+            version: from.u64()?,
+            first: from.u64()?,
+            owner: from.text()?,
+            key: from.u64()?,
+        },
+        13 => Request::Resize { version: from.u64()?, bytes: from.u64()? },
+        14 => Request::CommitFile { version: from.u64()?, keep: from.bool()? },
         _ => return Err(Malformed),
     })
 }
@@ -288,6 +328,11 @@ fn put_answer<'a>(out: &'a mut Out, answer: &Answer) -> &'a mut Out {
         Answer::Version(version) => out.u8(2).u64(*version),
         Answer::Found(variable, pieces) => out.u8(3).variable(variable).pieces(pieces),
         Answer::Failed(why, text) => out.u8(4).u8(why_code(*why)).text(text),
+        Answer::Slabs(found) => {
+            out.u8(5).u64(found.bytes).u64(found.end).list(&found.slabs, |out, slab| {
+                out.slab(slab);
+            })
+        }
     }
 }
 
@@ -297,200 +342,13 @@ fn get_answer(from: &mut In<'_>) -> Result<Answer, Malformed> {
         2 => Answer::Version(from.u64()?),
         3 => Answer::Found(from.variable()?, from.list(PIECES_MOST, 20, In::piece)?),
         4 => Answer::Failed(from.why()?, from.text()?),
+        5 => Answer::Slabs(Found {
+            bytes: from.u64()?,
+            end: from.u64()?,
+            slabs: from.list(FOUND_MOST, 19, In::slab)?,
+        }),
         _ => return Err(Malformed),
     })
-}
-
-fn why_code(why: Why) -> u8 {
-    match why {
-        Why::Argument => 1,
-        Why::Lost => 2,
-        Why::NoSuchVariable => 3,
-        Why::Ended => 4,
-        Why::Memory => 5,
-    }
-}
-
-struct Out(Vec<u8>);
-
-impl Out {
-    fn u8(&mut self, value: u8) -> &mut Self {
-        self.0.push(value);
-        self
-    }
-
-    fn u32(&mut self, value: u32) -> &mut Self {
-        self.raw(&value.to_le_bytes())
-    }
-
-    fn u64(&mut self, value: u64) -> &mut Self {
-        self.raw(&value.to_le_bytes())
-    }
-
-    fn raw(&mut self, bytes: &[u8]) -> &mut Self {
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn count(&mut self, count: usize) -> &mut Self {
-        self.u32(u32::try_from(count).unwrap_or(u32::MAX))
-    }
-
-    /// A text, cut where it is longer than a peer accepts.
-    fn text(&mut self, text: &str) -> &mut Self {
-        let mut end = text.len().min(TEXT_MOST);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.count(end).raw(&text.as_bytes()[..end])
-    }
-
-    fn u64s(&mut self, values: &[u64]) -> &mut Self {
-        self.list(values, |out, value| {
-            out.u64(*value);
-        })
-    }
-
-    fn list<T>(&mut self, items: &[T], put: impl Fn(&mut Self, &T)) -> &mut Self {
-        self.count(items.len());
-        for item in items {
-            put(self, item);
-        }
-        self
-    }
-
-    fn region(&mut self, region: &Region) -> &mut Self {
-        self.u8(u8::try_from(region.dimensions()).unwrap_or(u8::MAX));
-        for value in region.starts().iter().chain(region.counts()) {
-            self.u64(*value);
-        }
-        self
-    }
-
-    fn variable(&mut self, variable: &Variable) -> &mut Self {
-        self.text(&variable.name).text(&variable.element).u32(variable.element_bytes);
-        self.u8(u8::try_from(variable.shape.len()).unwrap_or(u8::MAX));
-        for side in &variable.shape {
-            self.u64(*side);
-        }
-        self
-    }
-
-    fn variables(&mut self, variables: &[Variable]) -> &mut Self {
-        self.list(variables, |out, variable| {
-            out.variable(variable);
-        })
-    }
-
-    fn pieces(&mut self, pieces: &[Piece]) -> &mut Self {
-        self.list(pieces, |out, piece| {
-            out.piece(piece);
-        })
-    }
-
-    fn piece(&mut self, piece: &Piece) -> &mut Self {
-        self.u32(piece.variable).region(&piece.region).text(&piece.owner).u64(piece.key)
-    }
-}
-
-struct In<'a>(&'a [u8]);
-
-impl<'a> In<'a> {
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(bytes).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        self.take(N)?.try_into().map_err(|_| Malformed)
-    }
-
-    fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    fn bool(&mut self) -> Result<bool, Malformed> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(Malformed),
-        }
-    }
-
-    fn u32(&mut self) -> Result<u32, Malformed> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn token(&mut self) -> Result<Token, Malformed> {
-        self.array()
-    }
-
-    fn text(&mut self) -> Result<String, Malformed> {
-        let bytes = self.u32()? as usize;
-        if bytes > TEXT_MOST {
-            return Err(Malformed);
-        }
-        String::from_utf8(self.take(bytes)?.to_vec()).map_err(|_| Malformed)
-    }
-
-    /// Items of at least `least` bytes each, so that a count cannot ask for more memory than the frame has.
-    fn list<T>(
-        &mut self,
-        most: usize,
-        least: usize,
-        get: impl Fn(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Vec<T>, Malformed> {
-        let count = self.u32()? as usize;
-        if count > most || count.saturating_mul(least) > self.0.len() {
-            return Err(Malformed);
-        }
-        (0..count).map(|_| get(self)).collect()
-    }
-
-    fn sides(&mut self, count: usize) -> Result<Vec<u64>, Malformed> {
-        (0..count).map(|_| self.u64()).collect()
-    }
-
-    fn dimensions(&mut self) -> Result<usize, Malformed> {
-        Some(usize::from(self.u8()?)).filter(|count| *count <= DIMENSIONS_MOST).ok_or(Malformed)
-    }
-
-    fn region(&mut self) -> Result<Region, Malformed> {
-        let dimensions = self.dimensions()?;
-        let starts = self.sides(dimensions)?;
-        Region::new(&starts, &self.sides(dimensions)?).ok_or(Malformed)
-    }
-
-    fn variable(&mut self) -> Result<Variable, Malformed> {
-        let (name, element, element_bytes) = (self.text()?, self.text()?, self.u32()?);
-        let dimensions = self.dimensions()?;
-        Ok(Variable { name, element, element_bytes, shape: self.sides(dimensions)? })
-    }
-
-    fn piece(&mut self) -> Result<Piece, Malformed> {
-        Ok(Piece {
-            variable: self.u32()?,
-            region: self.region()?,
-            owner: self.text()?,
-            key: self.u64()?,
-        })
-    }
-
-    fn why(&mut self) -> Result<Why, Malformed> {
-        Ok(match self.u8()? {
-            1 => Why::Argument,
-            2 => Why::Lost,
-            3 => Why::NoSuchVariable,
-            4 => Why::Ended,
-            5 => Why::Memory,
-            _ => return Err(Malformed),
-        })
-    }
 }
 
 #[cfg(test)]

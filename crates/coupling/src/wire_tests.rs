@@ -3,6 +3,15 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::request::{Piece, Slab, Variable};
+
+fn slabs() -> Vec<Slab> {
+    let place = ("h|p|a:1".to_owned(), 7);
+    vec![
+        Slab { first: 0, units: 2, place: Some(place.clone()), base: None, shared: true },
+        Slab { first: 2, units: 1, place: None, base: Some(place), shared: false },
+    ]
+}
 
 fn messages() -> Vec<Message> {
     let region = Region::new(&[1, 2], &[3, 4]).unwrap();
@@ -35,6 +44,15 @@ fn messages() -> Vec<Message> {
         ask(Request::Cancel { request: 1 }),
         ask(Request::Close),
         ask(Request::Drain),
+        ask(Request::Open { version: 1 }),
+        ask(Request::Locate { version: 1, first: 2, units: 3, write: None }),
+        ask(Request::Locate { version: 1, first: 2, units: 3, write: Some(9) }),
+        ask(Request::Provide { version: 1, first: 2, owner: "h|p|a:1".into(), key: 7 }),
+        ask(Request::Resize { version: 1, bytes: 1 << 40 }),
+        ask(Request::CommitFile { version: 1, keep: true }),
+        reply(Answer::Slabs(Found { bytes: 9, end: 3, slabs: slabs() })),
+        Message::Write { key: 1, runs: vec![(0, 4), (4096, 1)] },
+        Message::Written,
         reply(Answer::Done),
         reply(Answer::Version(3)),
         reply(Answer::Found(variable, vec![piece])),
@@ -64,7 +82,7 @@ proptest! {
 
     #[test]
     fn a_damaged_message_is_another_or_none(
-        which in 0_usize..28, at in any::<prop::sample::Index>(), byte in any::<u8>(),
+        which in 0_usize..37, at in any::<prop::sample::Index>(), byte in any::<u8>(),
         cut in any::<prop::sample::Index>(),
     ) {
         let mut body = messages().swap_remove(which).frame().split_off(4);

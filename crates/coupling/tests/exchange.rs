@@ -1,8 +1,9 @@
 //! Writers and readers in threads, each with its own connections, over real services.
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod support;
+
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -11,57 +12,9 @@ use waystage_coupling::client::{Coupling, Options};
 use waystage_coupling::failure::Failure;
 use waystage_coupling::region::Region;
 use waystage_coupling::request::{Role, Variable, Why};
-use waystage_coupling::service::{Options as Hosting, Service};
+use waystage_coupling::service::Service;
 
-const TOKEN: [u8; 32] = [7; 32];
-const LONG: Duration = Duration::from_secs(60);
-
-/// A scratch folder that is removed.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("ws-coupling-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn service(&self, name: &str, host: String, memory_bytes: u64) -> Service {
-        Service::start(Hosting {
-            socket: self.0.join(name),
-            listen: Some("127.0.0.1:0".parse().unwrap()),
-            host,
-            token: TOKEN,
-            lease: LONG,
-            memory_bytes,
-        })
-        .unwrap()
-    }
-
-    fn options(&self, role: Role, rank: u32, size: u32, service: &str) -> Options {
-        Options {
-            name: "flow".into(),
-            role,
-            rank,
-            size,
-            depth: 2,
-            directory: Some(self.0.join("names")),
-            socket: Some(self.0.join(service)),
-            token: Some(TOKEN),
-            timeout: LONG,
-            lease: LONG,
-        }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use support::{Scratch, LONG};
 
 const SHAPE: [u64; 3] = [8, 6, 10];
 

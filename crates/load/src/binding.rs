@@ -45,10 +45,11 @@ struct Target {
     pace: Option<f64>,
 }
 
-/// The work in progress of one loader.
+/// The work in progress of one loader: pieces of one target.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     target: usize,
+    pieces: u64,
     bytes: u64,
     since_ns: u64,
 }
@@ -164,19 +165,51 @@ impl Bindings {
     /// `loader` begins to read a piece of `bytes` bytes.
     pub fn began(&mut self, loader: u32, target: usize, bytes: u64, now_ns: u64) {
         self.targets[target].readers += 1;
-        self.reading[loader as usize] = Some(Reading { target, bytes, since_ns: now_ns });
+        let reading = Reading { target, pieces: 1, bytes, since_ns: now_ns };
+        self.reading[loader as usize] = Some(reading);
         if !self.homes[loader as usize].iter().any(|home| usize::from(*home) == target) {
             self.stolen += 1;
         }
     }
 
-    /// `loader` has read its piece. Whether it had one.
+    /// `loader` will read another piece of the same target after the ones it has begun.
+    pub fn also(&mut self, loader: u32, bytes: u64) {
+        if let Some(reading) = &mut self.reading[loader as usize] {
+            reading.pieces += 1;
+            reading.bytes += bytes;
+        }
+    }
+
+    /// In how many nanoseconds a reader of this target will have read a piece of `bytes` bytes; None before the first
+    /// measurement.
+    #[must_use]
+    pub fn expected_ns(&self, target: usize, bytes: u64) -> Option<f64> {
+        Some(self.targets[target].pace? * (bytes + PIECE_BYTES) as f64)
+    }
+
+    /// Whether every target with pieces that wait serves a small one within `limit_ns`, as far as was measured.
+    #[must_use]
+    pub fn serve_within(&self, limit_ns: f64) -> bool {
+        let mut waiting = self.targets.iter().filter(|target| target.queued > 0).peekable();
+        waiting.peek().is_some()
+            && waiting
+                .all(|target| target.pace.is_some_and(|pace| pace * PIECE_BYTES as f64 <= limit_ns))
+    }
+
+    /// Half the pieces of this target that wait, for each of its readers.
+    #[must_use]
+    pub fn queued_for_each(&self, target: usize) -> u64 {
+        let Target { queued, readers, .. } = self.targets[target];
+        queued / 2 / u64::from(readers.max(1))
+    }
+
+    /// `loader` has read its pieces. Whether it had any.
     pub fn ended(&mut self, loader: u32, now_ns: u64) -> bool {
         let Some(reading) = self.reading[loader as usize].take() else { return false };
         let target = &mut self.targets[reading.target];
         target.readers -= 1;
         target.remaining = target.remaining.saturating_sub(reading.bytes);
-        let work = reading.bytes + PIECE_BYTES;
+        let work = reading.bytes + reading.pieces * PIECE_BYTES;
         let pace = now_ns.saturating_sub(reading.since_ns) as f64 / work as f64;
         target.pace = Some(target.pace.map_or(pace, |old| old + NEWEST * (pace - old)));
         true

@@ -1,7 +1,7 @@
 //! The object scheduler: which piece is read next, by which loader.
 //!
 //! Arrives: loaders that ask for work, pieces that were read, memory that was given back, and the time, as a number.
-//! Leaves: for each request a piece to read, or Wait, or End.
+//! Leaves: for each request pieces to read, or Wait, or End.
 //! Must not know: files, threads, clocks.
 //!
 //! Each storage target has a queue and each loader is bound to a target, round robin, as in SwiftLoad (section IV.C).
@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::binding::{Bindings, PIECE_BYTES};
 use crate::files::Files;
@@ -46,6 +47,13 @@ pub struct Rules {
 
 /// What an item costs besides its bytes: its place in queues, its path, its buffer's head.
 const ITEM_BYTES: u64 = 512;
+
+/// For how long a loader reads before it hands back what it has read: long beside a lock and a wake-up, some 10 us,
+/// and short beside what a consumer does with a file.
+pub const TOGETHER: Duration = Duration::from_micros(100);
+
+/// Pieces that a loader is given at once, at most.
+const MOST_TOGETHER: usize = 64;
 
 /// A piece for a loader to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +187,28 @@ impl Scheduler {
         self.slots.get(slot)?.as_ref().map(|slot| &slot.item)
     }
 
+    /// More pieces of the target of `first`, which `loader` was given, to be read after it and handed back together: as
+    /// many as are read in [`TOGETHER`], so that small files in memory do not cost a lock and a wake-up each.
+    pub fn more(&mut self, loader: u32, first: Piece, into: &mut Vec<Piece>) {
+        let index = usize::from(first.target);
+        let mut left_ns = TOGETHER.as_nanos() as f64;
+        let mut next = Some(first);
+        while let Some(piece) = next {
+            let bytes = self.length(piece);
+            if piece != first {
+                self.queued -= 1;
+                self.bindings.also(loader, bytes);
+                into.push(piece);
+            }
+            let Some(expected_ns) = self.bindings.expected_ns(index, bytes) else { return };
+            left_ns -= expected_ns;
+            // The last pieces are shared out one by one.
+            let shared = self.bindings.queued_for_each(index) > into.len() as u64;
+            let takes = left_ns > 0.0 && shared && into.len() < MOST_TOGETHER;
+            next = if takes { self.pop(index) } else { None };
+        }
+    }
+
     /// What `loader` reads next. It must have read what it was given before.
     pub fn turn(&mut self, loader: u32, files: &Files, now_ns: u64) -> Turn {
         if self.rules.ordered {
@@ -201,17 +231,20 @@ impl Scheduler {
         }
     }
 
-    /// `loader` has read its piece; returns the item, its place in the order of delivery and the bytes it holds, if
-    /// that was its last piece. `used` says how many bytes the item has taken, where that is known to differ from the
-    /// plan.
-    pub fn read(
-        &mut self,
-        loader: u32,
-        piece: Piece,
-        used: Option<u64>,
-        now_ns: u64,
-    ) -> Option<(Arc<Item>, u64, u64)> {
+    /// Whether pieces wait that are read in a fraction of [`TOGETHER`] each, as from memory.
+    #[must_use]
+    pub fn serves_quickly(&self) -> bool {
+        self.bindings.serve_within(TOGETHER.as_nanos() as f64 / 4.0)
+    }
+
+    /// `loader` has read all pieces that it was given.
+    pub fn ended(&mut self, loader: u32, now_ns: u64) {
         self.bindings.ended(loader, now_ns);
+    }
+
+    /// A piece has been read; returns the item, its place in the order of delivery and the bytes it holds, if that was
+    /// its last piece. `used` says how many bytes the item has taken, where that is known to differ from the plan.
+    pub fn read(&mut self, piece: Piece, used: Option<u64>) -> Option<(Arc<Item>, u64, u64)> {
         let slot = self.slots[piece.slot].as_mut()?;
         if let Some(used) = used {
             self.held = self.held - slot.held + used + ITEM_BYTES;
@@ -239,9 +272,12 @@ impl Scheduler {
 
     fn give(&mut self, loader: u32, piece: Piece, now_ns: u64) -> Turn {
         self.queued -= 1;
-        let bytes = self.item(piece.slot).map_or(0, |item| item.extents[piece.extent].length);
-        self.bindings.began(loader, usize::from(piece.target), bytes, now_ns);
+        self.bindings.began(loader, usize::from(piece.target), self.length(piece), now_ns);
         Turn::Read(piece)
+    }
+
+    fn length(&self, piece: Piece) -> u64 {
+        self.item(piece.slot).map_or(0, |item| item.extents[piece.extent].length)
     }
 
     fn pop(&mut self, index: usize) -> Option<Piece> {

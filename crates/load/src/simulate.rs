@@ -117,11 +117,8 @@ pub fn run(
             });
             for Served { loader, piece, .. } in done {
                 idle.push(loader);
-                let Some((_, sequence, held)) =
-                    scheduler.read(loader, piece, None, nanoseconds(now))
-                else {
-                    continue;
-                };
+                scheduler.ended(loader, nanoseconds(now));
+                let Some((_, sequence, held)) = scheduler.read(piece, None) else { continue };
                 if !ordered {
                     scheduler.release(held);
                     continue;

@@ -66,6 +66,12 @@ impl Gate {
         self.wait(bytes)
     }
 
+    /// Whether nothing is limited, paused or stopped.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// The same for at most `time`: None where the turn has not come.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ const HISTORY_REQUEST: u8 = 8;
 const CLOSE: u8 = 9;
 const CHALLENGE: u8 = 10;
 const RESPONSE: u8 = 11;
+const CONTROL: u8 = 12;
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,13 @@ pub enum Frame<'a> {
     Challenge(u64),
     /// A returned challenge.
     Response(u64),
+    /// Bytes of the control stream.
+    Control {
+        /// The offset in the stream.
+        offset: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
 }
 
 /// Which packets have arrived, from one number on: bit i of byte i/8, lowest first, is for packet `from + i`.
@@ -132,7 +140,14 @@ impl Frame<'_> {
     /// Whether the receiver must acknowledge a packet with this frame (RFC 9002, section 2).
     #[must_use]
     pub fn is_ack_eliciting(&self) -> bool {
-        matches!(self, Self::Ping | Self::Data { .. } | Self::Challenge(_) | Self::Close { .. })
+        matches!(
+            self,
+            Self::Ping
+                | Self::Data { .. }
+                | Self::Challenge(_)
+                | Self::Close { .. }
+                | Self::Control { .. }
+        )
     }
 
     /// Appends the frame. A data frame is written with its length.
@@ -182,6 +197,11 @@ impl Frame<'_> {
             Self::Response(value) => {
                 out.push(RESPONSE);
                 out.extend_from_slice(&value.to_be_bytes());
+            }
+            Self::Control { offset, bytes } => {
+                out.push(CONTROL);
+                put(out, *offset);
+                put_prefixed(out, bytes);
             }
         }
     }
@@ -242,6 +262,13 @@ impl Frame<'_> {
             }
             CHALLENGE => Frame::Challenge(reader.fixed(8)?),
             RESPONSE => Frame::Response(reader.fixed(8)?),
+            CONTROL => {
+                let (offset, bytes) = (reader.varint()?, reader.prefixed()?);
+                if offset + bytes.len() as u64 > crate::varint::MAX {
+                    return Err(Error::Malformed("a control stream is too long"));
+                }
+                Frame::Control { offset, bytes }
+            }
             _ => return Err(Error::Malformed("a frame of an unknown kind")),
         })
     }

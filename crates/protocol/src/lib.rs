@@ -13,6 +13,7 @@
 //! | [`pacer`], [`mtu`], [`path`] | pacing, path MTU discovery, path validation |
 //! | [`varint`], [`packet`], [`frame`], [`protect`] | the wire and packet protection |
 //! | [`connection`] | the state machine that joins them |
+//! | [`control_stream`] | one ordered stream of bytes beside the extents |
 //! | [`streams`] | ordered byte streams on top of extents |
 //!
 //! `docs/reference/wide-area-protocol.md` specifies the wire, with test vectors; `docs/reference/wide-area-modes.md`
@@ -21,6 +22,7 @@
 pub mod acks;
 pub mod congestion;
 pub mod connection;
+pub mod control_stream;
 pub mod error;
 pub mod frame;
 pub mod loss_recovery;

@@ -28,6 +28,8 @@ pub enum Payload {
     Segments(Box<[Segment]>),
     /// A probe of the path's packet size, whose loss is no evidence of congestion.
     MtuProbe,
+    /// Bytes of the control stream, by their offsets.
+    Control(std::ops::Range<u64>),
 }
 
 impl Payload {
@@ -35,7 +37,7 @@ impl Payload {
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         match self {
-            Self::Nothing | Self::MtuProbe => &[],
+            Self::Nothing | Self::MtuProbe | Self::Control(_) => &[],
             Self::Segment(segment) => std::slice::from_ref(segment),
             Self::Segments(segments) => segments,
         }

@@ -95,7 +95,7 @@ fn a_sealed_packet_is_that_of_the_specification() {
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let number = 0_u64..1 << 40;
     let bytes = prop::collection::vec(any::<u8>(), 0..300);
-    (0..8, number.clone(), number, any::<bool>(), bytes).prop_map(|(kind, a, b, flag, bytes)| {
+    (0..9, number.clone(), number, any::<bool>(), bytes).prop_map(|(kind, a, b, flag, bytes)| {
         let mut out = Vec::new();
         let mut bits = bytes.clone();
         bits.push(1);
@@ -120,6 +120,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
             4 => Frame::History(bitmap),
             5 => Frame::HistoryRequest { from: a, to: a + b + 1 },
             6 => Frame::Close { code: a, reason: &bytes[..bytes.len().min(MAX_REASON)] },
+            7 => Frame::Control { offset: a, bytes: &bytes },
             _ => Frame::Challenge(a),
         }
         .put(&mut out);

@@ -313,7 +313,11 @@ impl Transport for SessionTransport {
                             bytes += message.length as u64;
                             came.push(message);
                         }
-                        MessageEvent::Closed(why) => {
+                        MessageEvent::Control(_) => {
+                            let why = "the peer broke the protocol: it says what no session has";
+                            self.ended.get_or_insert_with(|| why.to_owned());
+                        }
+                        MessageEvent::Closed(why, _) => {
                             self.ended.get_or_insert(why);
                         }
                     }

@@ -120,10 +120,12 @@ impl TreeWalk {
             root,
             threads: options.threads,
             batch_rows: options.batch_rows,
+            eager: false,
             exclude: Exclude::new(options.exclude),
             one_file_system: options.one_file_system,
             layouts: layouts_of(options.layouts.as_deref())?,
             known: Known::new(known.unwrap_or_default()),
+            follow: None,
             tops: options.tops,
         };
         Ok(Task::handle(py.detach(|| Walk::start(options))?, Self))

@@ -8,14 +8,16 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use waystage_catalog::{Exclude, ObjectRange};
+use waystage_copy::backup::Backup;
 use waystage_copy::sink::DividedFile;
 use waystage_copy::stat::FileState;
 use waystage_copy::{
-    Comparison, Copy, CopyJob, Engine, Fill, FillJob, FillOptions, Fsync, Job, Names, Options,
-    Order, Pair, Planned, Problem, Share, Time, Update, Verify, MOST_LIST_BYTES,
+    Comparison, Copy, CopyJob, Done, Engine, Fill, FillJob, FillOptions, Fsync, Job, Limits, Names,
+    Options, Order, Pair, Planned, Problem, Share, Time, Update, Verify, MOST_LIST_BYTES,
 };
 use waystage_pacing::{FlowCounts, Gate};
 
+use crate::copy_limits::{PyBackup, PyLimits};
 use crate::errors::OrRaise;
 use crate::task::{one_of, Loaders, Paced, Task, Work};
 
@@ -109,6 +111,9 @@ pub(crate) struct CopyOptions<'py> {
     pub(crate) exclude: Vec<Vec<u8>>,
     pub(crate) include: Option<Vec<Vec<u8>>>,
     names: Option<Bound<'py, NameList>>,
+    pub(crate) limits: PyLimits,
+    pub(crate) copy_links: bool,
+    backup: Option<PyBackup>,
     pub(crate) one_file_system: bool,
     update: String,
     fsync: String,
@@ -120,6 +125,14 @@ pub(crate) struct CopyOptions<'py> {
 }
 
 impl CopyOptions<'_> {
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits.limits()
+    }
+
+    pub(crate) fn backup(&self) -> Option<Backup> {
+        self.backup.clone().map(PyBackup::backup)
+    }
+
     pub(crate) fn names(&self) -> Option<Names> {
         self.names.as_ref().map(|names| names.get().0.clone())
     }
@@ -160,6 +173,7 @@ struct TreeCopyOptions {
     divide: bool,
     dry_run: bool,
     read_sources: bool,
+    log: bool,
     /// The key as 32 hexadecimal digits, and whether attributes of directories are set.
     share: Option<(String, bool)>,
 }
@@ -224,12 +238,46 @@ impl<J: EngineJob> Paced for Engine<J> {
     }
 }
 
-/// A copy in progress.
-#[pyclass(frozen, extends = Task, module = "waystage._native")]
-struct TreeCopy(Arc<Copy>);
+/// A class for a running engine: how far it has come, what it met, what it did; and what is only its own.
+macro_rules! engine_handle {
+    ($(#[$doc:meta])* $name:ident, $of:ty, $($own:tt)*) => {
+        $(#[$doc])*
+        #[pyclass(frozen, extends = Task, module = "waystage._native")]
+        struct $name(Arc<$of>);
 
-#[pymethods]
-impl TreeCopy {
+        #[pymethods]
+        impl $name {
+            /// Whether it met no error and left nothing undone, as far as it has come.
+            #[getter]
+            fn complete(&self) -> bool {
+                self.0.counts().complete()
+            }
+
+            /// (path, kind, text), the first ten thousand.
+            fn problems<'py>(&self, py: Python<'py>) -> Vec<PyProblem<'py>> {
+                py_problems(py, py.detach(|| self.0.problems()))
+            }
+
+            /// (path, letter of the type, bytes) of what a dry run met, the first ten thousand.
+            fn planned<'py>(&self, py: Python<'py>) -> Vec<PyPlanned<'py>> {
+                py_planned(py, py.detach(|| self.0.planned()))
+            }
+
+            /// (what, path, letter of the type, bytes) of what was done since this was called last.
+            fn take_done<'py>(&self, py: Python<'py>) -> Vec<PyDone<'py>> {
+                py_done(py, self.0.take_done())
+            }
+
+            $($own)*
+        }
+    };
+}
+pub(crate) use engine_handle;
+
+engine_handle!(
+    /// A copy in progress.
+    TreeCopy,
+    Copy,
     #[new]
     fn new(
         source: PathBuf,
@@ -247,6 +295,10 @@ impl TreeCopy {
             exclude: Exclude::new(how.exclude.clone()),
             include: how.include.clone().map(Exclude::new),
             names: how.names(),
+            limits: how.limits(),
+            backup: how.backup(),
+            log: more.log,
+            copy_links: how.copy_links,
             one_file_system: how.one_file_system,
             update: how.update()?,
             fsync: how.fsync()?,
@@ -263,22 +315,6 @@ impl TreeCopy {
         };
         let copy = options.py().detach(|| Copy::start(request)).or_raise()?;
         Ok(Task::handle(copy, Self))
-    }
-
-    /// Whether everything requested has been copied, as far as the copy has come.
-    #[getter]
-    fn complete(&self) -> bool {
-        self.0.counts().complete()
-    }
-
-    /// (path, kind, text) of what could not be copied, the first ten thousand.
-    fn problems<'py>(&self, py: Python<'py>) -> Vec<PyProblem<'py>> {
-        py_problems(py, py.detach(|| self.0.problems()))
-    }
-
-    /// (path, letter of the type, bytes) of what a dry run would make, the first ten thousand.
-    fn planned<'py>(&self, py: Python<'py>) -> Vec<PyPlanned<'py>> {
-        py_planned(py, py.detach(|| self.0.planned()))
     }
 
     /// Limit the rate from now on; None for no limit.
@@ -305,7 +341,7 @@ impl TreeCopy {
         });
         each.collect()
     }
-}
+);
 
 /// Path, directory at the destination, temporary name and that of the map; inode, size and time; missing extents.
 type PyDivided<'py> = (
@@ -386,6 +422,15 @@ pub(crate) fn py_planned(py: Python<'_>, planned: Vec<Planned>) -> Vec<PyPlanned
         (PyBytes::new(py, &planned.path), char::from(planned.letter), planned.bytes)
     };
     planned.into_iter().map(each).collect()
+}
+
+/// What, path, letter of the type, bytes.
+pub(crate) type PyDone<'py> = (&'static str, Bound<'py, PyBytes>, char, u64);
+
+pub(crate) fn py_done(py: Python<'_>, done: Vec<Done>) -> Vec<PyDone<'_>> {
+    let each =
+        |done: Done| (done.what, PyBytes::new(py, &done.path), char::from(done.letter), done.bytes);
+    done.into_iter().map(each).collect()
 }
 
 impl Work for Comparison {

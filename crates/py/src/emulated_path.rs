@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use waystage_aqm::{Aqm, Policer, QueueSpec};
 use waystage_wanpath::forwarder::{Forwarder, ForwarderConfig};
 use waystage_wanpath::model::{Bursts, Spec};
 use waystage_wanpath::path::{join, End};
@@ -28,6 +29,11 @@ struct Direction {
     delay_ns: u64,
     jitter_ns: u64,
     buffer_bytes: u64,
+    policer: Option<(f64, u64)>,
+    red: Option<(f64, f64)>,
+    codel: bool,
+    ecn: bool,
+    mark_bytes: u64,
     loss: f64,
     bursts: Option<(f64, f64, f64)>,
     reorder: f64,
@@ -38,12 +44,25 @@ struct Direction {
 }
 
 impl Direction {
+    fn queue(&self) -> QueueSpec {
+        let red = self.red.map(|(min, max)| Aqm::Red { min, max });
+        QueueSpec {
+            policer: self
+                .policer
+                .map(|(rate_bps, bucket_bytes)| Policer { rate_bps, bucket_bytes }),
+            aqm: red.unwrap_or(if self.codel { Aqm::CoDel } else { Aqm::Tail }),
+            ecn: self.ecn,
+            mark_bytes: self.mark_bytes,
+        }
+    }
+
     fn spec(&self) -> Spec {
         Spec {
             rate_bps: self.rate_bps,
             delay_ns: self.delay_ns,
             jitter_ns: self.jitter_ns,
             buffer_bytes: self.buffer_bytes,
+            queue: self.queue(),
             loss: self.loss,
             bursts: self.bursts.map(|(begin, end, loss)| Bursts { begin, end, loss }),
             reorder: self.reorder,
@@ -163,6 +182,9 @@ fn as_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>
         ("lost_random", counts.lost_random),
         ("lost_burst", counts.lost_burst),
         ("lost_buffer", counts.overflowed),
+        ("lost_policer", counts.policed),
+        ("lost_early", counts.dropped_early),
+        ("marked", counts.marked),
         ("too_large", counts.too_large),
         ("duplicated", counts.duplicated),
         ("corrupted", counts.corrupted),

@@ -4,6 +4,7 @@
 //! Leaves: calls into the data plane's crates, with the GIL released, and their answers as Python values.
 //! Must not know: anything else. Every function here unwraps, calls and wraps.
 
+mod after;
 mod agent;
 mod aggregator;
 mod augment;
@@ -11,6 +12,7 @@ mod catalog;
 mod check;
 mod contention;
 mod copy;
+mod copy_limits;
 mod coupling;
 mod dedup;
 mod emulated_path;
@@ -26,6 +28,7 @@ mod peer;
 mod pfs;
 mod proxy;
 mod remote_copy;
+mod remote_tree;
 mod restripe;
 mod server;
 mod shim;
@@ -43,6 +46,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         errors::register,
         tags::register,
         task::register,
+        after::register,
         agent::register,
         aggregator::register,
         augment::register,
@@ -64,6 +68,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         pfs::register,
         proxy::register,
         remote_copy::register,
+        remote_tree::register,
         restripe::register,
         server::register,
         shim::register,

@@ -51,14 +51,17 @@ impl Paced for Probe {
 }
 
 /// Run `work` in a thread, so that a signal interrupts the wait for it: then `stop` ends it.
-fn watched<T: Send + 'static>(
+pub(crate) fn watched<T: Send + 'static, E: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
     stop: impl FnOnce(JoinHandle<()>) + Send,
-) -> PyResult<T> {
+) -> PyResult<T>
+where
+    Result<T, E>: OrRaise<T>,
+{
     let (send, receive) = channel();
     let thread = std::thread::Builder::new()
-        .name("wan-probe".to_owned())
+        .name("wan".to_owned())
         // After a signal nothing receives.
         .spawn(move || drop(send.send(work())))?;
     let receive = Mutex::new(receive);
@@ -68,7 +71,7 @@ fn watched<T: Send + 'static>(
     });
     match waited {
         Ok(Some(Some(result))) => result.or_raise(),
-        Ok(_) => Err(PyRuntimeError::new_err("the probe's thread has died")),
+        Ok(_) => Err(PyRuntimeError::new_err("the session's thread has died")),
         Err(signal) => {
             py.detach(|| stop(thread));
             Err(signal)

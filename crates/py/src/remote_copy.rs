@@ -96,6 +96,8 @@ impl RemoteCopy {
         let request = Request {
             options: WireOptions {
                 listed: names.is_some(),
+                copy_links: how.copy_links,
+                backup: how.backup(),
                 one_file_system: how.one_file_system,
                 update: how.update()?,
                 fsync: how.fsync()?,
@@ -106,6 +108,7 @@ impl RemoteCopy {
                 owners: how.owners,
                 hard_links: how.hard_links,
                 exclude: how.exclude,
+                limits: how.limits.limits(),
                 include: how.include,
             },
             server: peer.open(py)?,

@@ -29,8 +29,8 @@ const IO: Sources = sources! {
         "waystage_io.h";
     "io":
         "collective.c" "collective.h" "component.c" "file.c" "file.h" "hints.c" "hints.h" "library.c" "library.h"
-        "node.c" "node.h" "ops.c" "ops.h" "real.h" "say.c" "say.h" "start.c" "start.h" "supervise.c" "types.c"
-        "types.h" "view.c" "weak.h" "wrap.c" "wrap.h" "wrap_ops.c";
+        "named.c" "named.h" "node.c" "node.h" "ops.c" "ops.h" "real.h" "say.c" "say.h" "shared.c" "start.c" "start.h"
+        "supervise.c" "types.c" "types.h" "view.c" "weak.h" "wrap.c" "wrap.h" "wrap_ops.c";
 };
 
 const PATHS: Sources = sources! {
@@ -40,20 +40,28 @@ const PATHS: Sources = sources! {
 
 const TAGS: Sources = sources! {
     "tags":
-        "service.c" "service.h" "stream.c" "stream.h" "wrap.c";
+        "announced.c" "announced.h" "service.c" "service.h" "stream.c" "stream.h" "wrap.c";
+};
+
+const MULTICAST: Sources = sources! {
+    "paths":
+        "agent.c" "agent.h";
+    "multicast":
+        "component.c" "datagram.h" "group.c" "group.h" "transfer.c" "transfer.h";
 };
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shim_sources, module)?)
 }
 
-/// Names and texts of the sources of a library: "posix", "io", "paths" or "tags". KeyError for another.
+/// Names and texts of the sources of a library: "posix", "io", "paths", "multicast" or "tags". KeyError for another.
 #[pyfunction]
 fn shim_sources(library: &str) -> PyResult<Vec<(&'static str, &'static str)>> {
     match library {
         "posix" => Ok(POSIX.to_vec()),
         "io" => Ok(IO.to_vec()),
         "paths" => Ok(PATHS.to_vec()),
+        "multicast" => Ok(MULTICAST.to_vec()),
         "tags" => Ok(TAGS.to_vec()),
         _ => Err(PyKeyError::new_err(format!("there is no library {library}"))),
     }

@@ -231,7 +231,8 @@ impl<'a> Plan<'a> {
             Ends::Push { local, remote } => {
                 let real = local.canonicalize().map_err(|error| unreadable(local, &error))?;
                 let path = bytes(&real);
-                let origin = endpoints::origin(&endpoints::of_this_machine, path, local)?;
+                let (open, follows) = (&endpoints::of_this_machine, options.copy_links);
+                let origin = endpoints::origin(open, path, local, follows)?;
                 let mut from = format!("wan:{}:", this_host()).into_bytes();
                 from.extend_from_slice(path);
                 let single = origin.source.single.as_ref().map(|item| item.name.clone());
@@ -241,6 +242,8 @@ impl<'a> Plan<'a> {
             }
             Ends::Pull { remote, local } => {
                 let (single, from) = (None, Vec::new());
+                // Made here.
+                let options = CopyOptions { backup: None, ..options };
                 let ask = Ask { push: false, path: remote.clone(), single, from, options };
                 Ok((Self::Pull { remote, local }, ask))
             }

@@ -57,14 +57,21 @@ fn ends(text: String) -> WanError {
     CopyError::Ends(text).into()
 }
 
-/// What is copied from `path`: a directory, or a file in its directory.
-pub(crate) fn origin(open: &Open<'_>, path: &[u8], shown: &Path) -> Result<Origin, WanError> {
+/// What is copied from `path`: a directory, or a file in its directory. With `follows`, through symbolic links below
+/// it: only for this machine's user.
+pub(crate) fn origin(
+    open: &Open<'_>,
+    path: &[u8],
+    shown: &Path,
+    follows: bool,
+) -> Result<Origin, WanError> {
     let (parent, name) = split(path);
     let unreadable = |errno: Errno| refused(shown, errno, "read");
     let whole = |fd: OwnedFd, single: Option<Item>| {
         let walk = name_of(&fd);
-        let root = Root::open(&walk)
-            .map_err(|error| ends(format!("{} cannot be read: {error}", shown.display())))?;
+        let root = if follows { Root::following(&walk) } else { Root::open(&walk) };
+        let root =
+            root.map_err(|error| ends(format!("{} cannot be read: {error}", shown.display())))?;
         let source = Source { root, path: walk, single };
         Ok(Origin { source, _held: fd, flat: false })
     };
@@ -86,7 +93,7 @@ pub(crate) fn origin(open: &Open<'_>, path: &[u8], shown: &Path) -> Result<Origi
 }
 
 /// Where a tree, or the file called `single`, goes: `path`, made if it is a directory that is not there, unless this
-/// is dry.
+/// is dry. A slash at the end of `shown` says that it is one.
 pub(crate) fn target(
     open: &Open<'_>,
     path: &[u8],
@@ -100,10 +107,19 @@ pub(crate) fn target(
         rename,
     };
     let unwritable = |errno: Errno| refused(shown, errno, "written");
+    let is_directory = single.is_none() || shown.as_os_str().as_bytes().ends_with(b"/");
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(path.len().min(1), |at| at + 1);
+    let path = &path[..end];
     match open(path) {
         Ok(fd) => return Ok(held(fd, single.map(<[u8]>::to_vec))),
         Err(Errno::NOENT) => {}
-        Err(Errno::NOTDIR) if single.is_some() => {}
+        Err(Errno::NOTDIR) if !is_directory => {}
+        Err(Errno::NOTDIR) if single.is_some() => {
+            return Err(ends(format!(
+                "{} ends with a slash and is no directory: leave the slash away",
+                shown.display()
+            )))
+        }
         Err(Errno::NOTDIR) => {
             return Err(ends(format!(
                 "{} is no directory, and the source is one: choose another destination",
@@ -124,17 +140,18 @@ pub(crate) fn target(
         )),
         errno => unwritable(errno),
     })?;
-    if single.is_some() {
+    if !is_directory {
         return Ok(held(folder, Some(name.to_vec())));
     }
+    let rename = single.map(<[u8]>::to_vec);
     if dry.is_dry() {
         // It need not be there.
         let root = name_of(&folder).join(OsStr::from_bytes(name));
-        return Ok(OpenDestination { root, held: folder, rename: None });
+        return Ok(OpenDestination { root, held: folder, rename });
     }
     match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(unwritable(errno)),
     }
-    Ok(held(open(path).map_err(unwritable)?, None))
+    Ok(held(open(path).map_err(unwritable)?, rename))
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use waystage_catalog::Root;
 use waystage_copy::source::Source;
-use waystage_copy::{Fsync, Names, Update, Verify};
+use waystage_copy::{Fsync, Limits, Names, Update, Verify};
 
 use crate::channel::Channel;
 use crate::copy_state::CopyState;
@@ -26,6 +26,9 @@ fn options() -> CopyOptions {
     CopyOptions {
         exclude: Vec::new(),
         include: None,
+        copy_links: false,
+        backup: None,
+        limits: Limits::default(),
         listed: true,
         one_file_system: false,
         update: Update::Always,

@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::error::WanError;
 use parking_lot::Mutex;
 use waystage_copy::attributes::{AttributePreserver, Xattr};
+use waystage_copy::backup::OpenBackup;
 use waystage_copy::error::{At, End, Failure};
 use waystage_copy::plan::{plan, Action, Found, Policy, Resume, Wanted};
 use waystage_copy::sink::{Expected, Folder, LargeFile, Sink, SinkOptions};
@@ -102,6 +103,7 @@ pub(crate) struct ReceiverState<'a> {
     pub(crate) copy_state: &'a CopyState,
     pub(crate) target: &'a Target<'a>,
     pub(crate) sink: Sink,
+    pub(crate) backup: Option<OpenBackup>,
     /// For entries that are there: their extended attributes are not asked for.
     pub(crate) plain_preserver: AttributePreserver,
     policy: Policy,
@@ -152,6 +154,9 @@ impl<'a> ReceiverState<'a> {
             on_other_hosts: false,
         };
         let (directories, links) = (sort(true), sort(false));
+        let backup = options.backup.as_ref().filter(|_| !options.dry.is_dry());
+        let backup = backup.map(|backup| backup.open_below(&target.root, sink.session));
+        let backup = backup.transpose()?;
         Ok(Self {
             options,
             copy_state,
@@ -163,6 +168,7 @@ impl<'a> ReceiverState<'a> {
             links,
             limits: ReceiveLimits::new(place(), memory),
             handled: AtomicU64::new(0),
+            backup,
             sink,
         })
     }
@@ -187,6 +193,17 @@ impl<'a> ReceiverState<'a> {
             partial.written.keep_first(most_held);
         }
         plan(&wanted, found, recovered.as_ref(), &self.policy)
+    }
+
+    /// Keep what has this name and is about to be replaced, where that is wanted.
+    pub(crate) fn keep(
+        &self,
+        folder: &Folder,
+        directory: &[u8],
+        name: &[u8],
+    ) -> Result<(), Failure> {
+        let backup = self.backup.as_ref();
+        backup.map_or(Ok(()), |backup| backup.keep(folder.fd(), directory, name))
     }
 
     /// In a dry run, note what would be made, and count it where nothing else does; whether this is one.

@@ -20,7 +20,7 @@ use waystage_catalog::Exclude;
 use waystage_copy::attributes::{all as xattrs_of, Xattr};
 use waystage_copy::error::{At, End, Failure};
 use waystage_copy::source::{produce, Consumer, Item, Selection, Source};
-use waystage_copy::stat::{stat_at, stat_fd, Metadata};
+use waystage_copy::stat::{stat_fd, Metadata};
 use waystage_copy::{CopyError, Names, ProblemKind};
 use waystage_transport::route::EARLY_BYTES;
 use waystage_transport::wire::{Reader, Writer};
@@ -205,9 +205,12 @@ impl Sender<'_> {
             only_named: false,
             exclude: Exclude::new(self.options.exclude.clone()),
             include: self.include.as_ref(),
+            limits: self.options.limits,
             one_file_system: self.options.one_file_system,
+            avoid: None,
             walkers: WALKERS,
             with_targets: false,
+            with_own_files: false,
         };
         let mut offers = Offers { sender: self, group: Vec::new(), linked };
         let produced = produce(&self.origin.source, &selection, self.copy_state, &mut offers)
@@ -317,7 +320,7 @@ impl Sender<'_> {
                     .root
                     .directory(&item.directory)
                     .at(End::Source, "open directory")?;
-                let stat = stat_at(folder.as_fd(), &item.name).at(End::Source, "stat")?;
+                let stat = item.stat(folder.as_fd()).at(End::Source, "stat")?;
                 entry.device = makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
             }
             _ => return Err(Failure::Clash("is of a type unknown here")),

@@ -394,6 +394,7 @@ mod tests {
                 mtime: Time::from_ns(3),
                 atime: Time::from_ns(7),
             },
+            followed: false,
             links: 1,
             sparse: false,
             symlink: Vec::new(),

@@ -6,58 +6,18 @@
 use std::path::PathBuf;
 
 use crate::error::{protocol_violation, WanError};
-use waystage_catalog::Root;
-use waystage_protocol::congestion::Mode;
-use waystage_transport::channel::Channel;
-use waystage_transport::control::Control;
-use waystage_transport::control_messages::{expect, kinds};
+use waystage_transport::control_messages::{expect_one_of, kinds, ANSWER_TIME};
 use waystage_transport::flow_limits::{mode_message, read_mode};
 use waystage_transport::wire::Writer;
 
-use crate::copy_state::CopyState;
 use crate::privileges::PeerPrivileges;
 use crate::receive::receive;
 use crate::receiver_state::Target;
 use crate::request_filter::RequestFilter;
 use crate::send::send;
+use crate::serving::{Granted, Serving};
 use crate::session::{exchange, Ask};
-use crate::{endpoints, list};
-
-/// Grants a directory for a path, to be written (`true`) or read.
-pub type Grant<'a> = dyn Fn(&[u8], bool) -> Result<Granted, WanError> + 'a;
-
-/// Grants a mode.
-pub type ModeGrant<'a> = dyn Fn(Mode) -> (Mode, String) + Sync + 'a;
-
-/// A client's copy, and what the server gives to it.
-pub struct Serving<'a> {
-    /// The TLS connection.
-    pub control: &'a Control,
-    /// The channel for bulk messages.
-    pub channel: &'a Channel,
-    /// Counts, and whether to stop.
-    pub copy_state: &'a CopyState,
-    /// The client's user, for the journal.
-    pub user: &'a str,
-    /// Threads that read or write files.
-    pub workers: usize,
-    /// Memory for a list of names.
-    pub memory_bytes: u64,
-    /// Grants the directory.
-    pub grant: &'a Grant<'a>,
-    /// The mode that the client gets where it asks for this one, and why it is another.
-    pub mode: &'a ModeGrant<'a>,
-}
-
-/// A directory that a client may use.
-pub struct Granted {
-    /// The shared root.
-    pub root: Root,
-    /// The path below it.
-    pub path: Vec<u8>,
-    /// Whether the client may set owners, set-user-id bits, devices and system attributes.
-    pub privileged: bool,
-}
+use crate::{endpoints, list, tree};
 
 /// The names of a path, without `.`; None where it has a `..` or a name that no file system has.
 #[must_use]
@@ -71,7 +31,18 @@ pub fn names_of(path: &[u8]) -> Option<Vec<Vec<u8>>> {
 /// Serve the copy to its end; a line for the log.
 pub fn serve(serving: &Serving<'_>) -> Result<String, WanError> {
     let Serving { control, channel, copy_state, .. } = *serving;
-    let ask = Ask::read(&expect(control, kinds::ASK)?)?;
+    let wanted = expect_one_of(control, &[kinds::ASK, kinds::TREE], ANSWER_TIME)?;
+    let ask = match wanted {
+        (kinds::TREE, body) => {
+            let answered = tree::serve(serving, body);
+            match &answered {
+                Ok(_) => channel.close(),
+                Err(error) => channel.end(&error.to_string()),
+            }
+            return answered;
+        }
+        (_, body) => Ask::read(&body)?,
+    };
     let shown = PathBuf::from(String::from_utf8_lossy(&ask.path).into_owned());
     let Granted { root, path, privileged } = (serving.grant)(&ask.path, ask.push)?;
     let open = |path: &[u8]| root.directory(path);
@@ -105,7 +76,7 @@ pub fn serve(serving: &Serving<'_>) -> Result<String, WanError> {
             receive(&target, &ask.options, channel, copy_state, serving.workers)
         })
     } else {
-        let origin = endpoints::origin(&open, &path, &shown)?;
+        let origin = endpoints::origin(&open, &path, &shown, false)?;
         let names = if ask.options.listed {
             Some(list::hear(control, serving.memory_bytes)?)
         } else {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::error::{protocol_violation, WanError};
 use parking_lot::{Condvar, Mutex};
-use waystage_copy::{Fsync, Update, Verify};
+use waystage_copy::backup::Backup;
+use waystage_copy::{Fsync, Limits, Update, Verify};
 use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{kinds, refused};
@@ -18,6 +19,7 @@ use waystage_transport::wire::{at_place, place_of, Malformed, Read, Reader, Writ
 
 use crate::copy_state::CopyState;
 use crate::verdict::Verdict;
+use crate::wire_parts::{put_backup, put_list, read_backup, read_list};
 
 /// Whether anything is copied, or only tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,13 @@ pub struct CopyOptions {
     pub exclude: Vec<Vec<u8>>,
     /// Where given, files that match none of these are left out as well.
     pub include: Option<Vec<Vec<u8>>>,
+    /// Whether symbolic links of the client's are followed, where it is the source. A server follows none, and is not
+    /// told.
+    pub copy_links: bool,
+    /// Where files go that are replaced: a directory of this is below the destination.
+    pub backup: Option<Backup>,
+    /// Of regular files only those within these.
+    pub limits: Limits,
     /// Whether a list names what is copied.
     pub listed: bool,
     /// Whether directories on other file systems are left out.
@@ -86,15 +95,25 @@ impl CopyOptions {
         for flag in [self.restart, self.xattrs, self.owners, self.hard_links] {
             out.u8(u8::from(flag));
         }
+        // Last, and only where there are any: peers without them understand all else.
+        if self.limits != Limits::default() || self.backup.is_some() {
+            put_limits(&self.limits, out);
+        }
+        if let Some(backup) = &self.backup {
+            put_backup(backup, out);
+        }
     }
 
     fn read(reader: &mut Reader<'_>) -> Read<Self> {
         let exclude = read_list(reader)?;
         let included = reader.flag()?;
         let include = read_list(reader)?;
-        Ok(Self {
+        let mut options = Self {
             exclude,
             include: included.then_some(include),
+            copy_links: false,
+            backup: None,
+            limits: Limits::default(),
             listed: reader.flag()?,
             one_file_system: reader.flag()?,
             update: at_place(&UPDATES, reader.u8()?)?,
@@ -105,19 +124,35 @@ impl CopyOptions {
             xattrs: reader.flag()?,
             owners: reader.flag()?,
             hard_links: reader.flag()?,
-        })
+        };
+        if !reader.0.is_empty() {
+            options.limits = read_limits(reader)?;
+        }
+        if !reader.0.is_empty() {
+            options.backup = Some(read_backup(reader)?);
+        }
+        Ok(options)
     }
 }
 
-fn put_list(list: &[Vec<u8>], out: &mut Writer) {
-    out.count(list.len());
-    for bytes in list {
-        out.bytes(bytes);
+/// Each limit after a flag that says whether there is one; times as they are in memory, in two's complement.
+fn put_limits(limits: &Limits, out: &mut Writer) {
+    let Limits { min_size, max_size, since, until } = *limits;
+    let times = [since, until].map(|time| time.map(i64::cast_unsigned));
+    for limit in [min_size, max_size].into_iter().chain(times) {
+        out.u8(u8::from(limit.is_some())).u64(limit.unwrap_or_default());
     }
 }
 
-fn read_list(reader: &mut Reader<'_>) -> Read<Vec<Vec<u8>>> {
-    (0..reader.count(4)?).map(|_| Ok(reader.bytes()?.to_vec())).collect()
+fn read_limits(reader: &mut Reader<'_>) -> Read<Limits> {
+    let mut limit = || -> Read<Option<u64>> {
+        let given = reader.flag()?;
+        let value = reader.u64()?;
+        Ok(given.then_some(value))
+    };
+    let (min_size, max_size, since, until) = (limit()?, limit()?, limit()?, limit()?);
+    let time = |value: Option<u64>| value.map(|seconds| seconds.cast_signed());
+    Ok(Limits { min_size, max_size, since: time(since), until: time(until) })
 }
 
 /// What the client wants copied.
@@ -287,6 +322,9 @@ pub(crate) mod tests {
         CopyOptions {
             exclude: vec![b"*.tmp".to_vec()],
             include: Some(vec![b"*.h5".to_vec()]),
+            copy_links: false,
+            backup: Some(Backup { directory: Some("old/of today".into()), suffix: b"~".to_vec() }),
+            limits: Limits { min_size: Some(1), until: Some(-7), ..Limits::default() },
             listed: true,
             one_file_system: true,
             update: Update::Newer,
@@ -311,6 +349,24 @@ pub(crate) mod tests {
         };
         let read = Ask::read(&ask.encode()).unwrap();
         assert_eq!(format!("{ask:?}"), format!("{read:?}"));
+        for (limits, backup) in [
+            (Limits::default(), None),
+            (options().limits, None),
+            (Limits::default(), Some(Backup { directory: None, suffix: b".old".to_vec() })),
+        ] {
+            let plain = CopyOptions { limits, backup, ..options() };
+            let ask = Ask { options: plain, ..ask.clone() };
+            let read = Ask::read(&ask.encode()).unwrap();
+            assert_eq!(format!("{ask:?}"), format!("{read:?}"));
+        }
+        for (directory, suffix) in
+            [("../out", "~"), ("/etc", "~"), ("", ""), ("a", "/../x"), ("a/", "~")]
+        {
+            let directory = (!directory.is_empty()).then(|| directory.into());
+            let backup = Some(Backup { directory, suffix: suffix.as_bytes().to_vec() });
+            let ask = Ask { options: CopyOptions { backup, ..options() }, ..ask.clone() };
+            assert!(Ask::read(&ask.encode()).is_err(), "a backup out of the destination");
+        }
         let bad = Ask { single: Some(b"../name".to_vec()), ..ask };
         assert!(Ask::read(&bad.encode()).is_err(), "a name is no path");
     }

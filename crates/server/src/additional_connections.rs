@@ -38,6 +38,7 @@ pub(crate) fn carry(
     control.deliver_to(channel.incoming());
     control.limit(offer.limit);
     let mut welcome = offer.welcome;
+    control.set_version(welcome.version);
     let member = channel.add(|number| {
         let udp = offer.udp.and_then(|endpoint| {
             let to = (Arc::clone(channel.incoming()), Arc::clone(channel.backpressure()), number);

@@ -149,6 +149,7 @@ impl<'a> SessionHandler<'a> {
         });
         let welcome = Welcome { udp: channel.is_some(), ..welcome };
         control.limit(limit);
+        control.set_version(welcome.version);
         let first = ChannelConnection::new(Arc::clone(control), channel, Arc::clone(&backpressure));
         let channel = Arc::new(Channel::new(Arc::clone(incoming), backpressure, first));
         // From the welcome on the client may bring others.
@@ -248,6 +249,8 @@ impl<'a> SessionHandler<'a> {
             user: &user.name,
             workers: options.workers,
             memory_bytes: options.memory_bytes,
+            draining: &|| self.shared.draining.load(Ordering::SeqCst),
+            say: &|line| self.shared.say(format!("{} {line}", self.who)),
             grant: &grant,
             mode: &|asked| mode_of(options, (user, self.from.ip()), asked),
         })?)

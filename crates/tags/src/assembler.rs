@@ -33,10 +33,12 @@ pub(crate) enum Width {
 pub(crate) enum Op {
     Add = 0x00,
     Sub = 0x10,
+    Multiply = 0x20,
     Or = 0x40,
     And = 0x50,
     Left = 0x60,
     Right = 0x70,
+    ExclusiveOr = 0xa0,
     Move = 0xb0,
     ArithmeticRight = 0xc0,
 }

@@ -24,7 +24,6 @@ const PROG_TEST_RUN: i32 = 10;
 const LINK_CREATE: i32 = 28;
 
 // enum bpf_map_type
-const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 const ARRAY_OF_MAPS: u32 = 12;
 
@@ -78,9 +77,9 @@ pub(crate) fn shared_array(value_bytes: u32, entries: u32) -> io::Result<OwnedFd
     map(ARRAY, 4, value_bytes, entries, MMAPABLE, 0)
 }
 
-/// A hash of 8-byte keys.
-pub(crate) fn hash(value_bytes: u32, entries: u32) -> io::Result<OwnedFd> {
-    map(HASH, 8, value_bytes, entries, 0, 0)
+/// An array that only this process and its programs have.
+pub(crate) fn array(value_bytes: u32, entries: u32) -> io::Result<OwnedFd> {
+    map(ARRAY, 4, value_bytes, entries, 0, 0)
 }
 
 /// An array of maps like `inner`.

@@ -2,18 +2,46 @@
 //!
 //! Arrives: the descriptors of two maps, a layout. Leaves: instructions. Must not know: how they are loaded.
 //!
-//! A connection's ring is `head: u64, unused: u64, entries: [(position: u64, tag: u64)]`; entry n is at n modulo the
-//! number of entries, and `head` is how many were written. A position counts the bytes of the stream as the kernel
-//! counts acknowledged ones (tcpi_bytes_acked, which has no wrap-around), so an initial sequence number plays no part.
+//! A connection's ring begins with `head: u64, position: u64, tag: u64, check: u64`: how many entries were written, the
+//! newest one, and whether it was read whole: `check` is `position * CHECK ^ tag`. Most packets need no more than this
+//! line of the cache. Then come `entries: [(position: u64, tag: u64)]`; entry n is at n modulo their number. A position
+//! counts the bytes of the stream as the kernel counts acknowledged ones (tcpi_bytes_acked), so an initial sequence
+//! number plays no part. A packet's is at most 2^31 from the newest entry's, which programs see to.
 
-use crate::assembler::{Assembler, Instruction, Op, Register, When, Width};
+use crate::assembler::{Assembler, Instruction, Label, Op, Register, When, Width};
 
 /// Entries of a ring; a power of two.
 pub(crate) const ENTRIES: u32 = 1024;
 /// Bytes before the entries.
-pub(crate) const HEADER_BYTES: u32 = 16;
+pub(crate) const HEADER_BYTES: u32 = 64;
 /// Bytes of a ring.
 pub(crate) const RING_BYTES: u32 = HEADER_BYTES + ENTRIES * 16;
+
+/// As shim/tags/service.h has it.
+const CHECK: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A connection that has a ring; to the program, words at these places.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    /// The socket's; 0: none is known here.
+    pub(crate) cookie: u64,
+    /// The process whose rings they are.
+    pub(crate) process: u32,
+    /// Which of its rings.
+    pub(crate) slot: u32,
+    /// The job's number, at its place in a tag.
+    pub(crate) job: u64,
+    /// The sequence number of position 0, with bit 32 set: the program notes it at the first packet.
+    pub(crate) base: u64,
+}
+
+/// Bytes of [`Known`].
+pub(crate) const KNOWN_BYTES: u32 = 32;
+/// Places for connections; a power of two.
+pub(crate) const PLACES: u32 = 65536;
+/// Places for a connection, from its cookie modulo [`PLACES`] on.
+pub(crate) const TRIES: u32 = 4;
 
 /// Where the fields of a tag are: widths and places, in bits, as of python/waystage/interconnect/tags.py.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +118,6 @@ const MARKER: u64 = 0b110 << 40;
 const MAP_LOOKUP: i32 = 1;
 const STORE_BYTES: i32 = 9;
 const SOCKET_COOKIE: i32 = 46;
-const FULL_SOCKET: i32 = 95;
 const TCP_SOCKET: i32 = 96;
 
 // struct __sk_buff
@@ -105,8 +132,7 @@ const TCP_BYTES_ACKED: i16 = 88;
 /// Leaves the packet to what comes after: TCX_NEXT, TC_ACT_UNSPEC.
 const GO_ON: i32 = -1;
 
-/// The program. `sockets` maps a socket's cookie to (process: u32, slot: u32, job bits: u64), `processes` a process to
-/// its map of rings.
+/// The program. `sockets` is an array of [`Known`], `processes` maps a process to its map of rings.
 pub(crate) fn program(sockets: i32, processes: i32, layout: Layout) -> Vec<Instruction> {
     let mut a = Assembler::default();
     let out = a.label();
@@ -153,31 +179,28 @@ pub(crate) fn program(sockets: i32, processes: i32, layout: Layout) -> Vec<Instr
     a.immediate(Op::Add, 2, 14);
     a.load(Width::Word, 3, 6, SKB_LEN);
     a.jump_if_register(When::GreaterEqual, 2, 3, out);
-    // Position of the first byte: acknowledged bytes, and how far it is beyond the first that is not.
-    a.load(Width::Double, 1, 6, SKB_SOCKET);
-    a.jump_if(When::Equal, 1, 0, out);
-    a.call(FULL_SOCKET);
-    a.jump_if(When::Equal, 0, 0, out);
-    a.register(Op::Move, 1, 0);
-    a.call(TCP_SOCKET);
-    a.jump_if(When::Equal, 0, 0, out);
-    a.load(Width::Word, 2, 0, TCP_SND_UNA);
-    a.register(Op::Sub, 7, 2);
-    a.immediate(Op::Left, 7, 32);
-    a.immediate(Op::ArithmeticRight, 7, 32);
-    a.load(Width::Double, 2, 0, TCP_BYTES_ACKED);
-    a.register(Op::Add, 7, 2);
-    // Whose connection it is.
+    // Whose connection it is. A call costs about as much as all else: there is this one, and the one that stores.
+    a.load(Width::Double, 2, 6, SKB_SOCKET);
+    a.jump_if(When::Equal, 2, 0, out);
     a.register(Op::Move, 1, 6);
     a.call(SOCKET_COOKIE);
-    a.store(Width::Double, 10, -8, 0);
-    lookup(&mut a, sockets, -8);
-    a.jump_if(When::Equal, 0, 0, out);
-    a.load(Width::Word, 2, 0, 0);
+    a.register(Op::Move, 9, 0);
+    let [known, elsewhere, based, first, search] = [(); 5].map(|()| a.label());
+    place(&mut a, sockets, 0, out);
+    a.jump_if_register(When::NotEqual, 2, 9, elsewhere);
+    a.place(known);
+    a.register(Op::Move, 8, 0);
+    a.store(Width::Double, 10, -48, 9);
+    // Bytes since position 0, modulo 2^32.
+    a.load(Width::Double, 2, 8, 24);
+    a.jump_if(When::Equal, 2, 0, first);
+    a.place(based);
+    a.register(Op::Sub, 7, 2);
+    // The ring.
+    a.load(Width::Word, 2, 8, 8);
     a.store(Width::Word, 10, -16, 2);
-    a.load(Width::Word, 2, 0, 4);
+    a.load(Width::Word, 2, 8, 12);
     a.store(Width::Word, 10, -12, 2);
-    a.load(Width::Double, 8, 0, 8);
     lookup(&mut a, processes, -16);
     a.jump_if(When::Equal, 0, 0, out);
     a.register(Op::Move, 1, 0);
@@ -185,47 +208,28 @@ pub(crate) fn program(sockets: i32, processes: i32, layout: Layout) -> Vec<Instr
     a.immediate(Op::Add, 2, -12);
     a.call(MAP_LOOKUP);
     a.jump_if(When::Equal, 0, 0, out);
-    // The last entry at or before the position: mostly the newest; else a binary search between the oldest and it.
     a.register(Op::Move, 9, 0);
-    a.load(Width::Double, 2, 9, 0);
-    a.jump_if(When::Equal, 2, 0, out);
-    a.register(Op::Move, 1, 2);
-    a.immediate(Op::Sub, 2, 1);
-    entry(&mut a, 4, 2);
-    a.load(Width::Double, 5, 4, 0);
-    a.jump_if_register(When::GreaterEqual, 7, 5, found);
-    let whole = a.label();
-    let begin = a.label();
-    // The two oldest may be written just now.
-    let kept = i32::try_from(ENTRIES).expect("few") - 2;
-    a.jump_if(When::GreaterEqual, 1, kept, whole);
-    a.immediate(Op::Move, 1, 0);
-    a.jump(begin);
-    a.place(whole);
-    a.immediate(Op::Sub, 1, kept);
-    a.place(begin);
-    entry(&mut a, 4, 1);
-    a.load(Width::Double, 5, 4, 0);
-    a.jump_if_register(When::Greater, 5, 7, out);
-    for _ in 0..ENTRIES.ilog2() {
-        let right = a.label();
-        let next = a.label();
-        a.register(Op::Move, 3, 1);
-        a.register(Op::Add, 3, 2);
-        a.immediate(Op::Right, 3, 1);
-        entry(&mut a, 4, 3);
-        a.load(Width::Double, 5, 4, 0);
-        a.jump_if_register(When::GreaterEqual, 7, 5, right);
-        a.register(Op::Move, 2, 3);
-        a.jump(next);
-        a.place(right);
-        a.register(Op::Move, 1, 3);
-        a.place(next);
-    }
-    entry(&mut a, 4, 1);
+    // Position of the first byte: the newest entry's, and how far it is beyond that.
+    a.load(Width::Double, 5, 9, 8);
+    a.register(Op::Sub, 7, 5);
+    a.immediate(Op::Left, 7, 32);
+    a.immediate(Op::ArithmeticRight, 7, 32);
+    a.register(Op::Add, 7, 5);
+    // The last entry at or before the position: mostly the newest; else a binary search between the oldest and it.
+    a.jump_if_register(When::Greater, 5, 7, search);
+    a.load(Width::Double, 3, 9, 16);
+    a.load(Width::Double, 4, 9, 24);
+    a.constant(2, CHECK);
+    a.register(Op::Multiply, 5, 2);
+    a.register(Op::ExclusiveOr, 5, 3);
+    a.jump_if_register(When::NotEqual, 5, 4, search);
     a.place(found);
-    a.load(Width::Double, 3, 4, 8);
     a.jump_if(When::Equal, 3, 0, out);
+    // The place may be another connection's meanwhile.
+    a.load(Width::Double, 2, 8, 0);
+    a.load(Width::Double, 4, 10, -48);
+    a.jump_if_register(When::NotEqual, 2, 4, out);
+    a.load(Width::Double, 8, 8, 16);
     // What the program chose, the job that the service gave it, and where the label says that the packet goes.
     a.constant(4, layout.chosen());
     a.register(Op::And, 3, 4);
@@ -259,7 +263,80 @@ pub(crate) fn program(sockets: i32, processes: i32, layout: Layout) -> Vec<Instr
     a.place(out);
     a.immediate(Op::Move, 0, GO_ON);
     a.exit();
+    // What few packets need comes after what all do: these instructions take up no cache.
+    a.place(elsewhere);
+    for step in 1..TRIES {
+        place(&mut a, sockets, i32::try_from(step).expect("few"), out);
+        a.jump_if_register(When::Equal, 2, 9, known);
+    }
+    a.jump(out);
+    a.place(first);
+    a.load(Width::Double, 1, 6, SKB_SOCKET);
+    a.jump_if(When::Equal, 1, 0, out);
+    a.call(TCP_SOCKET);
+    a.jump_if(When::Equal, 0, 0, out);
+    a.load(Width::Word, 2, 0, TCP_SND_UNA);
+    a.load(Width::Double, 3, 0, TCP_BYTES_ACKED);
+    a.register(Op::Sub, 2, 3);
+    a.immediate(Op::Left, 2, 32);
+    a.immediate(Op::Right, 2, 32);
+    a.constant(3, 1 << 32);
+    a.register(Op::Or, 2, 3);
+    a.store(Width::Double, 8, 24, 2);
+    a.jump(based);
+    a.place(search);
+    a.load(Width::Double, 2, 9, 0);
+    a.jump_if(When::Equal, 2, 0, out);
+    a.register(Op::Move, 1, 2);
+    a.immediate(Op::Sub, 2, 1);
+    let whole = a.label();
+    let begin = a.label();
+    let read = a.label();
+    entry(&mut a, 4, 2);
+    a.load(Width::Double, 5, 4, 0);
+    a.jump_if_register(When::GreaterEqual, 7, 5, read);
+    // The two oldest may be written just now.
+    let kept = i32::try_from(ENTRIES).expect("few") - 2;
+    a.jump_if(When::GreaterEqual, 1, kept, whole);
+    a.immediate(Op::Move, 1, 0);
+    a.jump(begin);
+    a.place(whole);
+    a.immediate(Op::Sub, 1, kept);
+    a.place(begin);
+    entry(&mut a, 4, 1);
+    a.load(Width::Double, 5, 4, 0);
+    a.jump_if_register(When::Greater, 5, 7, out);
+    for _ in 0..ENTRIES.ilog2() {
+        let right = a.label();
+        let next = a.label();
+        a.register(Op::Move, 3, 1);
+        a.register(Op::Add, 3, 2);
+        a.immediate(Op::Right, 3, 1);
+        entry(&mut a, 4, 3);
+        a.load(Width::Double, 5, 4, 0);
+        a.jump_if_register(When::GreaterEqual, 7, 5, right);
+        a.register(Op::Move, 2, 3);
+        a.jump(next);
+        a.place(right);
+        a.register(Op::Move, 1, 3);
+        a.place(next);
+    }
+    entry(&mut a, 4, 1);
+    a.place(read);
+    a.load(Width::Double, 3, 4, 8);
+    a.jump(found);
     a.finish()
+}
+
+/// Register 0 = the place that is `step` after the first of the cookie in register 9; register 2 = the cookie there.
+fn place(a: &mut Assembler, sockets: i32, step: i32, out: Label) {
+    a.register(Op::Move, 2, 9);
+    a.immediate(Op::Add, 2, step);
+    a.immediate(Op::And, 2, i32::try_from(PLACES).expect("few") - 1);
+    a.store(Width::Word, 10, -8, 2);
+    lookup(a, sockets, -8);
+    a.jump_if(When::Equal, 0, 0, out);
+    a.load(Width::Double, 2, 0, 0);
 }
 
 fn lookup(a: &mut Assembler, map: i32, key: i32) {
@@ -313,7 +390,7 @@ pub(crate) mod tests {
                 return None;
             }
         };
-        let sockets = kernel::hash(16, 16).expect("a map");
+        let sockets = kernel::array(KNOWN_BYTES, PLACES).expect("a map");
         let processes = kernel::array_of_maps(&inner, 4).expect("a map of maps");
         let made = program(sockets.as_raw_fd(), processes.as_raw_fd(), PAPER);
         Some(kernel::load(&made).expect("the verifier takes it"))

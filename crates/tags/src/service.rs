@@ -6,7 +6,7 @@
 //! A program proves a connection to be its own by sending the socket; the service asks the kernel for its number.
 //! Its tags hold for these connections alone and have the job's number of its ticket. So no job forges another's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::attach::{attach, Attached};
 use crate::kernel;
-use crate::program::{program, Layout, ENTRIES, RING_BYTES};
+use crate::program::{program, Known, Layout, ENTRIES, KNOWN_BYTES, PLACES, RING_BYTES, TRIES};
 use crate::ticket::Ticket;
 use crate::wire::{self, listen, peer, readable, receive, send, Message, MAGIC};
 
@@ -27,9 +27,6 @@ use crate::wire::{self, listen, peer, readable, receive, send, Message, MAGIC};
 const PROCESSES: u32 = 1024;
 /// Connections of a process that can have tags.
 const SLOTS: u32 = 256;
-/// Of all processes.
-const SOCKETS: u32 = 65536;
-
 const JOB: u32 = 1;
 const JOIN: u32 = 2;
 const SOCKET: u32 = 3;
@@ -90,6 +87,30 @@ struct Shared {
     connections: AtomicU64,
 }
 
+impl Shared {
+    /// Puts a connection into one of its places. None if all are taken, or the kernel refuses.
+    fn remember(&self, known: Known) -> Option<u32> {
+        let mut held = self.held.lock();
+        #[allow(clippy::cast_possible_truncation)]
+        let first = known.cookie as u32;
+        let place = (0..TRIES)
+            .map(|step| first.wrapping_add(step) % PLACES)
+            .find(|place| !held.places.contains(place))?;
+        // The cookie last: a packet finds all of the entry, or none.
+        for cookie in [0, known.cookie] {
+            kernel::update(&self.sockets, &place, &Known { cookie, ..known }).ok()?;
+        }
+        held.places.insert(place);
+        Some(place)
+    }
+
+    fn forget(&self, (place, known): (u32, Known)) {
+        let mut held = self.held.lock();
+        let _ = kernel::update(&self.sockets, &place, &Known { cookie: 0, ..known });
+        held.places.remove(&place);
+    }
+}
+
 #[derive(Debug, Default)]
 struct Held {
     /// Numbers of running jobs that this service gave.
@@ -99,6 +120,8 @@ struct Held {
     /// The newest serial seen of every number: an ended job's ticket is worth nothing once its number is another's.
     newest: HashMap<u64, u64>,
     free: Vec<u32>,
+    /// Of the places for connections, those that are taken.
+    places: HashSet<u32>,
 }
 
 impl Service {
@@ -111,7 +134,7 @@ impl Service {
             return Err(TagError::Layout);
         }
         let template = kernel::shared_array(RING_BYTES, SLOTS).map_err(TagError::Kernel)?;
-        let sockets = kernel::hash(16, SOCKETS).map_err(TagError::Kernel)?;
+        let sockets = kernel::array(KNOWN_BYTES, PLACES).map_err(TagError::Kernel)?;
         let processes = kernel::array_of_maps(&template, PROCESSES).map_err(TagError::Kernel)?;
         let made = program(sockets.as_raw_fd(), processes.as_raw_fd(), setup.layout);
         let loaded = kernel::load(&made).map_err(TagError::Kernel)?;
@@ -206,7 +229,8 @@ struct Joined {
     process: u32,
     number: u64,
     serial: u64,
-    cookies: HashMap<u64, u64>,
+    /// Its connections, by slot.
+    connections: HashMap<u32, (u32, Known)>,
     rings: OwnedFd,
 }
 
@@ -298,7 +322,7 @@ impl<'a> Client<'a> {
             process,
             number: ticket.number,
             serial: ticket.serial,
-            cookies: HashMap::new(),
+            connections: HashMap::new(),
             rings,
         });
         (reply, self.joined.as_ref().map(|joined| joined.rings.as_raw_fd()))
@@ -318,20 +342,15 @@ impl<'a> Client<'a> {
             return refusal(REFUSED);
         }
         // A slot belongs to one connection: a closed one's is used again.
-        joined.cookies.retain(|&old, &mut slot| {
-            let kept = slot != request.number || old == cookie;
-            if !kept {
-                kernel::delete(&self.shared.sockets, &old);
-            }
-            kept
-        });
+        let slot = u32::try_from(request.number).unwrap_or(0);
+        if let Some(old) = joined.connections.remove(&slot) {
+            self.shared.forget(old);
+        }
         let width = self.shared.setup.layout.job;
         let job = joined.number.min((1 << width) - 1) << self.shared.setup.layout.job_shift();
-        let value: [u64; 2] = [u64::from(joined.process) | request.number << 32, job];
-        if kernel::update(&self.shared.sockets, &cookie, &value).is_err() {
-            return refusal(FULL);
-        }
-        joined.cookies.insert(cookie, request.number);
+        let known = Known { cookie, process: joined.process, slot, job, base: 0 };
+        let Some(place) = self.shared.remember(known) else { return refusal(FULL) };
+        joined.connections.insert(slot, (place, known));
         Message { magic: MAGIC, word: OK, ..Message::default() }
     }
 }
@@ -340,8 +359,8 @@ impl Drop for Client<'_> {
     fn drop(&mut self) {
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         if let Some(joined) = self.joined.take() {
-            for cookie in joined.cookies.keys() {
-                kernel::delete(&self.shared.sockets, cookie);
+            for connection in joined.connections.into_values() {
+                self.shared.forget(connection);
             }
             kernel::delete(&self.shared.processes, &joined.process);
             self.shared.held.lock().free.push(joined.process);
@@ -354,4 +373,52 @@ impl Drop for Client<'_> {
 
 fn refusal(word: u32) -> Message {
     Message { magic: MAGIC, word, ..Message::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(cookie: u64) -> Known {
+        Known { cookie, process: 3, slot: 2, job: 1 << 30, base: 0 }
+    }
+
+    #[test]
+    fn connections_whose_cookies_meet_have_four_places_and_leave_them_to_others() {
+        let Ok(template) = kernel::shared_array(RING_BYTES, 1) else {
+            eprintln!("skipped: no maps of BPF here");
+            return;
+        };
+        let layout = Layout {
+            edge: 2,
+            position: 2,
+            job: 6,
+            communicator: 6,
+            source: 10,
+            destination: 10,
+            host_key: 4,
+        };
+        let shared = Shared {
+            setup: Setup {
+                interfaces: Vec::new(),
+                socket: PathBuf::new(),
+                layout,
+                key: [0; 32],
+                numbers: (1, 1),
+            },
+            sockets: kernel::array(KNOWN_BYTES, PLACES).expect("a map"),
+            processes: kernel::array_of_maps(&template, 1).expect("a map of maps"),
+            held: Mutex::default(),
+            connections: AtomicU64::new(0),
+        };
+        let last = u64::from(PLACES) - 1;
+        let places: Vec<_> = (0..4)
+            .map(|lap| shared.remember(known(last + lap * u64::from(PLACES))).expect("room"))
+            .collect();
+        assert_eq!(places, [PLACES - 1, 0, 1, 2]);
+        assert_eq!(shared.remember(known(last + 4 * u64::from(PLACES))), None);
+        assert_eq!(shared.remember(known(5)), Some(5), "others have theirs");
+        shared.forget((1, known(last + 2 * u64::from(PLACES))));
+        assert_eq!(shared.remember(known(last + 4 * u64::from(PLACES))), Some(1));
+    }
 }

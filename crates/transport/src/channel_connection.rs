@@ -35,6 +35,7 @@ impl ChannelConnection {
         backpressure: Arc<Backpressure>,
     ) -> Self {
         let route = Mutex::new(Route::new(udp.is_some()));
+        joined(&control, udp.as_ref());
         Self { control: Some(control), udp, route, backpressure }
     }
 
@@ -45,6 +46,7 @@ impl ChannelConnection {
         backpressure: Arc<Backpressure>,
     ) -> Self {
         let route = Mutex::new(Route::patient(udp.is_some()));
+        joined(&control, udp.as_ref());
         Self { control: Some(control), udp, route, backpressure }
     }
 
@@ -83,8 +85,10 @@ impl ChannelConnection {
         if let (true, Some(connection)) = (gives_up, &self.udp) {
             connection.give_up();
         }
-        if let (true, true, Some(control)) = (chosen, udp, &self.control) {
-            control.rely_on_udp();
+        match (chosen, udp, &self.udp, &self.control) {
+            (true, true, Some(udp), Some(control)) => control.rely_on_udp(udp.control_path()),
+            (true, false, _, Some(control)) => control.rely_on_tcp(),
+            _ => {}
         }
         self.backpressure.notify();
         chosen
@@ -194,5 +198,12 @@ impl ChannelConnection {
             (_, Some(udp), _) => udp.status(),
             _ => Status::default(),
         }
+    }
+}
+
+/// What the control stream brings goes to the owner of the TLS connection.
+fn joined(control: &Control, udp: Option<&UdpConnection>) {
+    if let Some(udp) = udp {
+        udp.deliver_control_to(control.sink());
     }
 }

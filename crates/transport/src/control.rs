@@ -12,7 +12,7 @@ mod pump;
 mod shared;
 
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use rustix::event::{eventfd, EventfdFlags};
 use rustls::Connection;
 use waystage_pacing::{Limiter, Turn};
 
+use crate::control_path::{ControlPath, ControlSink};
 use crate::error::Error;
 use crate::message_queue::MessageQueue;
 use crate::stats::{Bottleneck, Status};
@@ -28,7 +29,7 @@ use crate::wire::framed;
 use frames::{FrameDecoder, BULK};
 use keepalive::{set_keepalive, KEEPALIVE_RETRIES};
 use pump::Pump;
-use shared::{Patience, Shared, State};
+use shared::{Shared, State};
 
 /// Bulk that may wait to be written.
 const WAITING_BYTES: usize = 16 << 20;
@@ -66,6 +67,7 @@ impl Control {
             changed: Condvar::new(),
             wake,
             incoming: RwLock::new(incoming),
+            frames: Mutex::default(),
             advice,
         });
         let mut pump = Pump {
@@ -98,14 +100,37 @@ impl Control {
 
     /// Send a small message.
     pub fn send(&self, kind: u8, body: &[u8]) {
-        self.shared.lock().outgoing.push_back(framed(kind, body));
+        self.shared.lock().send(framed(kind, body));
         self.shared.look();
     }
 
     /// UDP tells from now on whether the peer is there.
-    pub fn rely_on_udp(&self) {
-        self.shared.lock().patience = Patience::Wanted;
+    pub fn be_patient(&self) {
+        self.shared.lock().be_patient();
         self.shared.look();
+    }
+
+    /// The version of the protocol that both ends speak.
+    pub fn set_version(&self, version: u32) {
+        self.shared.lock().version = version;
+    }
+
+    /// Where the peer's control stream goes.
+    pub fn sink(&self) -> Weak<dyn ControlSink> {
+        let sink: Arc<dyn ControlSink> = Arc::clone(&self.shared) as Arc<dyn ControlSink>;
+        Arc::downgrade(&sink)
+    }
+
+    /// UDP tells from now on whether the peer is there, and its control stream carries every message as well, if the
+    /// peer knows it: the end of TCP is no end of this connection.
+    pub fn rely_on_udp(&self, path: Arc<dyn ControlPath>) {
+        self.shared.lock().rely_on_udp(path);
+        self.shared.look();
+    }
+
+    /// All goes over TCP.
+    pub fn rely_on_tcp(&self) {
+        self.shared.lock().said = None;
     }
 
     /// How much of what may wait to be written does.
@@ -113,13 +138,17 @@ impl Control {
         self.waiting_bytes() as f64 / WAITING_BYTES as f64
     }
 
-    /// Send a message of a channel; waits while others wait. It comes back where the connection has ended, or
-    /// [`Self::stop_bulk`] was called.
-    pub fn send_bulk(&self, message: Vec<u8>) -> Option<Vec<u8>> {
-        let began = Instant::now();
+    /// The same for one that counts against the limits of bulk; waits for its turn.
+    pub fn send_paced(&self, kind: u8, body: &[u8]) {
+        self.wait_for_turn(body.len());
+        self.send(kind, body);
+    }
+
+    /// Until the limits let `bytes` go, or no more are taken.
+    fn wait_for_turn(&self, bytes: usize) {
         let mut state = self.shared.lock();
         while !state.takes_no_bulk() {
-            let left = match state.limiter.take(Instant::now(), message.len() as u64) {
+            let left = match state.limiter.take(Instant::now(), bytes as u64) {
                 Turn::Go => break,
                 Turn::Wait(left) => left,
                 Turn::Paused => Duration::MAX,
@@ -128,7 +157,13 @@ impl Control {
             let unchanged = |state: &mut State| !state.takes_no_bulk() && state.limits == limits;
             self.shared.changed.wait_while_for(&mut state, unchanged, left);
         }
-        drop(state);
+    }
+
+    /// Send a message of a channel; waits while others wait. It comes back where the connection has ended, or
+    /// [`Self::stop_bulk`] was called.
+    pub fn send_bulk(&self, message: Vec<u8>) -> Option<Vec<u8>> {
+        let began = Instant::now();
+        self.wait_for_turn(message.len());
         let capped = Instant::now();
         let frame = framed(BULK, &message);
         let mut state = self.shared.lock();
@@ -163,7 +198,7 @@ impl Control {
         let frame = framed(BULK, message);
         let mut state = self.shared.lock();
         state.waiting_bytes += frame.len();
-        state.outgoing.push_back(frame);
+        state.send(frame);
         drop(state);
         self.shared.look();
     }

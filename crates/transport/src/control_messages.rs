@@ -36,6 +36,8 @@ pub mod kinds {
     pub const PAUSE: u8 = 13;
     /// The client, from version 3 on: the mode from now on. The server: the one granted, and why it is another.
     pub const MODE: u8 = 14;
+    /// The client: what to do with a directory of the server. The server: the answer, page by page.
+    pub const TREE: u8 = 15;
 }
 
 /// An end that was asked something answers within this time, or is taken for gone.
@@ -55,12 +57,21 @@ pub fn expect(control: &Control, kind: u8) -> Result<Vec<u8>, Error> {
 
 /// The same, within another time.
 pub fn expect_within(control: &Control, kind: u8, time: Duration) -> Result<Vec<u8>, Error> {
+    expect_one_of(control, &[kind], time).map(|(_, body)| body)
+}
+
+/// The next message, which has to be of one of these kinds.
+pub fn expect_one_of(
+    control: &Control,
+    kinds: &[u8],
+    time: Duration,
+) -> Result<(u8, Vec<u8>), Error> {
     let deadline = Instant::now() + time;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         return match control.receive(left)? {
-            Some((found, body)) if found == kind => Ok(body),
-            Some((kinds::REFUSED, body)) => Err(refused(&body)),
+            Some((found, body)) if kinds.contains(&found) => Ok((found, body)),
+            Some((self::kinds::REFUSED, body)) => Err(refused(&body)),
             Some(_) => Err(protocol_violation()),
             None if left.is_zero() => Err(Error::lost("the peer does not answer")),
             // An interrupt for another part of this session.

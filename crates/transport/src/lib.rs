@@ -18,6 +18,7 @@ pub mod channel_connection;
 pub mod clock;
 pub mod control;
 pub mod control_messages;
+mod control_path;
 pub mod datagram_receiver;
 pub mod endpoint;
 pub mod error;

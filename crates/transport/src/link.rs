@@ -54,8 +54,10 @@ pub enum MessageEvent {
     Delivered(Vec<u8>),
     /// A message has come.
     Received(Message),
-    /// The connection has ended: why.
-    Closed(String),
+    /// The next bytes of the control stream.
+    Control(Vec<u8>),
+    /// The connection has ended: why, and whether because the peer is silent.
+    Closed(String, bool),
 }
 
 /// A connection of the protocol on a socket.
@@ -160,6 +162,20 @@ impl Link {
         if let Some(connection) = &mut self.connection {
             let extent = connection.send(message.len() as u64);
             self.store.outgoing.insert(extent, message);
+        }
+    }
+
+    /// Send bytes of the control stream.
+    pub fn send_control(&mut self, bytes: &[u8]) {
+        if let Some(connection) = self.connection.as_mut().filter(|_| !bytes.is_empty()) {
+            connection.send_control(bytes);
+        }
+    }
+
+    /// The peer may be dead: end unless it answers soon.
+    pub fn expect_answer(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.expect_answer(now_ns());
         }
     }
 
@@ -279,8 +295,12 @@ impl Link {
                     let length = usize::try_from(length).unwrap_or(0).min(buffer.len());
                     return Some(MessageEvent::Received(Message { buffer, length, by: None }));
                 }
+                Event::Control(bytes) => return Some(MessageEvent::Control(bytes)),
                 Event::PeerMigrated(peer) => self.peer = Some(peer),
-                Event::Closed(ending) => return Some(MessageEvent::Closed(describe(&ending))),
+                Event::Closed(ending) => {
+                    let silent = matches!(ending, CloseReason::IdleTimeout | CloseReason::NoAnswer);
+                    return Some(MessageEvent::Closed(describe(&ending), silent));
+                }
             }
         }
         None
@@ -356,5 +376,6 @@ fn describe(ending: &CloseReason) -> String {
         CloseReason::IdleTimeout => {
             "nothing has been heard of the peer for half a minute".to_owned()
         }
+        CloseReason::NoAnswer => "the peer has gone away".to_owned(),
     }
 }

@@ -11,7 +11,7 @@ mod driver;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use waystage_protocol::congestion::Mode;
 
 use crate::backpressure::Backpressure;
 use crate::clock::now_ns;
+use crate::control_path::{ControlPath, ControlSink};
 use crate::datagram_receiver::DatagramReceiver;
 use crate::endpoint::Endpoint;
 use crate::link::Link;
@@ -99,6 +100,16 @@ impl UdpConnection {
             .name("wan-connection".to_owned())
             .spawn(move || driver.run(peer))?;
         Ok(Self { commands, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// The control stream to the peer.
+    pub fn control_path(&self) -> Arc<dyn ControlPath> {
+        Arc::clone(&self.commands) as Arc<dyn ControlPath>
+    }
+
+    /// From now on the peer's control stream goes there.
+    pub fn deliver_control_to(&self, sink: Weak<dyn ControlSink>) {
+        self.commands.set_sink(sink);
     }
 
     /// Whether a packet of the peer has come within `timeout`.

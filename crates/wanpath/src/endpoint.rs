@@ -23,6 +23,12 @@ pub trait PacketSource {
     /// `InvalidData` for an unusable frame; any other error ends the forwarder.
     fn read(&mut self, room: &mut [u8]) -> io::Result<Option<(Cuts, Self::Shape)>>;
 
+    /// Whether the packets of a frame, of which these are the bytes, have an ECN-capable code point (RFC 3168).
+    fn ecn_capable(bytes: &[u8]) -> bool {
+        let _ = bytes;
+        false
+    }
+
     /// Packets that the kernel has dropped because they were not read in time.
     fn overflowed(&mut self) -> u64;
 }
@@ -32,7 +38,7 @@ pub trait PacketSink {
     /// What it needs to know of a frame.
     type Shape;
 
-    /// Writes packets of a frame: the first one and their number. With a `flip`, a single packet with one bit flipped.
+    /// Writes packets of a frame, the first one and their number, with what the path does to them.
     ///
     /// # Errors
     /// The packets were not accepted, and are lost.
@@ -41,6 +47,15 @@ pub trait PacketSink {
         frame: &Frame<Self::Shape>,
         bytes: &[u8],
         packets: (usize, usize),
-        flip: Option<u64>,
+        change: Change,
     ) -> io::Result<()>;
+}
+
+/// What the path does to packets that leave together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Whether they get an ECN mark; only where they are ECN-capable.
+    pub marked: bool,
+    /// The bit that flips, modulo the bits that may; only of a single packet.
+    pub flip: Option<u64>,
 }

@@ -21,7 +21,7 @@ use nix::sys::time::TimeSpec;
 use parking_lot::Mutex;
 
 use crate::delay_line::DelayLine;
-use crate::endpoint::{PacketSink, PacketSource};
+use crate::endpoint::{Change, PacketSink, PacketSource};
 use crate::frame::Frame;
 use crate::model::{Link, Spec};
 use crate::packet_buffer::PacketBuffer;
@@ -177,7 +177,7 @@ struct Packet {
     frame: u32,
     index: u32,
     number: u64,
-    flip: Option<u64>,
+    change: Change,
 }
 
 /// The counts of one round, until they are in the report.
@@ -327,14 +327,16 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
             self.frames.len() as u32 - 1
         });
         let mut in_flight = 0;
+        let ecn_capable = I::ecn_capable(self.buffer.bytes(place));
         for index in 0..cuts.packets() {
             let number = self.link.counts().packets;
-            let Ok((first, again)) = self.link.send(now_ns, cuts.wire_bytes(index)) else {
+            let fate = self.link.send(now_ns, cuts.wire_bytes(index), ecn_capable);
+            let Ok((first, again)) = fate else {
                 continue;
             };
             for arrival in [Some(first), again].into_iter().flatten() {
-                let packet =
-                    Packet { frame: slot, index: index as u32, number, flip: arrival.flip };
+                let change = Change { marked: arrival.marked, flip: arrival.flip };
+                let packet = Packet { frame: slot, index: index as u32, number, change };
                 self.line.push(arrival.at_ns, arrival.held, packet);
                 in_flight += 1;
             }
@@ -358,8 +360,8 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
                 Some((first, count, first_due_ns))
                     if first.frame == packet.frame
                         && packet.index == first.index + count
-                        && packet.flip.is_none()
-                        && first.flip.is_none() =>
+                        && packet.change == first.change
+                        && first.change.flip.is_none() =>
                 {
                     Some((first, count + 1, first_due_ns))
                 }
@@ -383,7 +385,7 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
         };
         let (from, packets) = (first.index as usize, count as usize);
         let bytes = self.buffer.bytes(frame.place);
-        match self.outlet.write(frame, bytes, (from, packets), first.flip) {
+        match self.outlet.write(frame, bytes, (from, packets), first.change) {
             Ok(()) => {
                 self.round.out += u64::from(count);
                 let sizes = (from..from + packets).map(|packet| frame.cuts.wire_bytes(packet));

@@ -3,10 +3,11 @@
 //! Arrives: packets by size and time. Leaves: when each arrives, if at all, how often, and whether damaged.
 //! Must not know: clocks, the contents of a packet.
 //!
-//! It is the link of `waystage-wansim`, so that results in virtual time can be checked with real packets: a drop-tail
-//! buffer, the link's rate, random loss after it, then the delay. It differs in one respect: every decision
-//! depends on the seed and the packet's number alone, and not on drops of the buffer or on arrival times.
+//! It is the link of `waystage-wansim`, so that results in virtual time can be checked with real packets: a buffer
+//! with its management, the link's rate, random loss after it, then the delay. It differs in one respect: every random
+//! draw depends on the seed and the packet's number alone, and not on drops of the buffer or on arrival times.
 
+use waystage_aqm::{Management, Offered, QueueSpec, Verdict};
 use waystage_flowsim::seeded::{hash, unit};
 
 use crate::error::PathError;
@@ -33,6 +34,8 @@ pub struct Spec {
     pub jitter_ns: u64,
     /// The size of the buffer, which includes the packet on the link.
     pub buffer_bytes: u64,
+    /// What is lost or marked before the buffer is full.
+    pub queue: QueueSpec,
     /// The share of packets lost at random, after the buffer.
     pub loss: f64,
     /// Additional loss in bursts.
@@ -57,6 +60,7 @@ impl Default for Spec {
             delay_ns: 0,
             jitter_ns: 0,
             buffer_bytes: u64::MAX,
+            queue: QueueSpec::default(),
             loss: 0.0,
             bursts: None,
             reorder: 0.0,
@@ -95,6 +99,7 @@ impl Spec {
         if self.rate_bps.is_nan() || self.rate_bps < 1.0 {
             return Err(PathError::Spec(format!("a rate of {} bit/s is none", self.rate_bps)));
         }
+        self.queue.check().map_err(PathError::Spec)?;
         if self.max_flight_ns() > MAX_NS {
             let sum = "delay, jitter and reordering are more than ten minutes together";
             return Err(PathError::Spec(sum.to_owned()));
@@ -119,6 +124,10 @@ pub enum Lost {
     TooLarge,
     /// The buffer was full.
     Buffer,
+    /// The policer dropped it.
+    Policed,
+    /// The queue's management dropped it before the buffer was full.
+    Early,
     /// Random loss.
     Random,
     /// Loss in the bad state.
@@ -132,6 +141,8 @@ pub struct Arrival {
     pub at_ns: u64,
     /// Whether it was delayed by `reorder_ns`.
     pub held: bool,
+    /// Whether it gets an ECN mark.
+    pub marked: bool,
     /// The bit that flips: a random word, modulo the bits that may flip.
     pub flip: Option<u64>,
 }
@@ -150,6 +161,12 @@ pub struct Counts {
     pub too_large: u64,
     /// Packets that found the buffer full.
     pub overflowed: u64,
+    /// Packets that the policer dropped.
+    pub policed: u64,
+    /// Packets that the queue's management dropped before the buffer was full.
+    pub dropped_early: u64,
+    /// Packets that got an ECN mark, before any loss behind the queue.
+    pub marked: u64,
     /// Packets lost at random.
     pub lost_random: u64,
     /// Lost in a bad spell.
@@ -176,6 +193,7 @@ enum Die {
     Reorder = 8,
     Corrupt = 10,
     Flip = 12,
+    Early = 14,
 }
 
 /// A link.
@@ -187,6 +205,7 @@ pub struct Link {
     /// The fraction of a nanosecond beyond `free_ns`: without it, small packets would pass too fast.
     fraction: f64,
     bad_state: bool,
+    management: Management,
     counts: Counts,
 }
 
@@ -194,7 +213,15 @@ impl Link {
     /// An idle link. The two directions of a path need different seeds.
     #[must_use]
     pub fn new(spec: Spec, seed: u64) -> Self {
-        Self { spec, seed, free_ns: 0, fraction: 0.0, bad_state: false, counts: Counts::default() }
+        Self {
+            spec,
+            seed,
+            free_ns: 0,
+            fraction: 0.0,
+            bad_state: false,
+            management: Management::default(),
+            counts: Counts::default(),
+        }
     }
 
     /// Its properties.
@@ -224,8 +251,8 @@ impl Link {
         }
     }
 
-    /// Sends the next packet.
-    pub fn send(&mut self, now_ns: u64, bytes: u64) -> Fate {
+    /// Sends the next packet. `ecn_capable` is whether its IP header has an ECN-capable code point.
+    pub fn send(&mut self, now_ns: u64, bytes: u64, ecn_capable: bool) -> Fate {
         let number = self.counts.packets;
         self.counts.packets += 1;
         self.counts.bytes += bytes;
@@ -235,10 +262,7 @@ impl Link {
             self.counts.too_large += 1;
             return Err(Lost::TooLarge);
         }
-        if !self.enqueue(now_ns, bytes) {
-            self.counts.overflowed += 1;
-            return Err(Lost::Buffer);
-        }
+        let marked = self.enqueue(now_ns, bytes, number, ecn_capable)?;
         if self.chance(self.spec.loss, Die::Loss as u64, number) {
             self.counts.lost_random += 1;
             return Err(Lost::Random);
@@ -247,35 +271,70 @@ impl Link {
             self.counts.lost_burst += 1;
             return Err(Lost::Burst);
         }
-        let first = self.arrival(number, 0);
+        let first = self.arrival(number, 0, marked);
         let again = self.chance(self.spec.duplicate, Die::Duplicate as u64, number).then(|| {
             self.counts.duplicated += 1;
-            self.arrival(number, 1)
+            self.arrival(number, 1, marked)
         });
         Ok((first, again))
     }
 
-    /// Queues the packet for the link, unless the buffer is full. An idle link takes even a packet larger than the
-    /// buffer.
-    fn enqueue(&mut self, now_ns: u64, bytes: u64) -> bool {
-        let queued = self.queued_bytes(now_ns);
-        if queued > 0 && queued + bytes > self.spec.buffer_bytes {
-            return false;
+    /// Queues the packet for the link, unless the buffer is full or its management drops it; returns whether it is
+    /// marked. An idle link takes even a packet larger than the buffer.
+    fn enqueue(
+        &mut self,
+        now_ns: u64,
+        bytes: u64,
+        number: u64,
+        ecn_capable: bool,
+    ) -> Result<bool, Lost> {
+        let queued_bytes = self.queued_bytes(now_ns);
+        if queued_bytes > 0 && queued_bytes + bytes > self.spec.buffer_bytes {
+            self.counts.overflowed += 1;
+            return Err(Lost::Buffer);
         }
-        self.counts.max_queued = self.counts.max_queued.max(queued + bytes);
+        let crossing = if self.spec.rate_bps.is_finite() {
+            bytes as f64 * 8e9 / self.spec.rate_bps
+        } else {
+            0.0
+        };
+        let packet = Offered {
+            now_ns,
+            bytes,
+            crossing_ns: crossing as u64,
+            queued_bytes,
+            free_ns: self.free_ns,
+            buffer_bytes: self.spec.buffer_bytes,
+            ecn_capable,
+        };
+        let marked = self.managed(&packet, number)?;
+        self.counts.max_queued = self.counts.max_queued.max(queued_bytes + bytes);
         if self.free_ns < now_ns {
             self.free_ns = now_ns;
             self.fraction = 0.0;
         }
-        if self.spec.rate_bps.is_finite() {
-            let crossing = bytes as f64 * 8e9 / self.spec.rate_bps + self.fraction;
-            self.free_ns += crossing as u64;
-            self.fraction = crossing.fract();
-        }
-        true
+        let crossing = crossing + self.fraction;
+        self.free_ns += crossing as u64;
+        self.fraction = crossing.fract();
+        Ok(marked)
     }
 
-    fn arrival(&mut self, number: u64, copy: u64) -> Arrival {
+    fn managed(&mut self, packet: &Offered, number: u64) -> Result<bool, Lost> {
+        let seed = self.seed;
+        let verdict = self.management.offer(&self.spec.queue, packet, |probability| {
+            unit(hash(seed, &[Die::Early as u64, number])) < probability
+        });
+        let (count, found) = match verdict {
+            Verdict::Pass => return Ok(false),
+            Verdict::Mark => (&mut self.counts.marked, Ok(true)),
+            Verdict::Policed => (&mut self.counts.policed, Err(Lost::Policed)),
+            Verdict::Early => (&mut self.counts.dropped_early, Err(Lost::Early)),
+        };
+        *count += 1;
+        found
+    }
+
+    fn arrival(&mut self, number: u64, copy: u64, marked: bool) -> Arrival {
         // Never early: a fraction of a nanosecond counts as a complete one.
         let mut at_ns = self.free_ns + u64::from(self.fraction > 0.0) + self.spec.delay_ns;
         if self.spec.jitter_ns > 0 {
@@ -291,7 +350,7 @@ impl Link {
             .chance(self.spec.corrupt, Die::Corrupt as u64 + copy, number)
             .then(|| self.die(Die::Flip as u64 + copy, number));
         self.counts.corrupted += u64::from(flip.is_some());
-        Arrival { at_ns, held, flip }
+        Arrival { at_ns, held, marked, flip }
     }
 
     fn in_burst(&mut self, number: u64) -> bool {

@@ -105,6 +105,34 @@ pub fn cut(
     (vnet(shape.checksum, gso, segment, cuts.head), cuts.head)
 }
 
+/// Whether an IP packet has one of the code points ECT(0), ECT(1) and CE (RFC 3168, section 5).
+#[must_use]
+pub fn ecn_capable(packet: &[u8]) -> bool {
+    match packet {
+        [first, second, ..] if first >> 4 == 4 => second & 0b11 != 0,
+        [first, second, ..] if first >> 4 == 6 => second & 0x30 != 0,
+        _ => false,
+    }
+}
+
+/// Gives an ECN-capable packet, or a frame of such, the code point CE. The checksums of transport do not cover it.
+pub fn mark(packet: &mut [u8]) {
+    if !ecn_capable(packet) {
+        return;
+    }
+    if packet[0] >> 4 == 6 {
+        packet[1] |= 0x30;
+        return;
+    }
+    packet[1] |= 0b11;
+    let header = usize::from(packet[0] & 15) * 4;
+    if (20..=packet.len()).contains(&header) {
+        put(packet, 10, 0);
+        let sum = !fold(sum(&packet[..header]));
+        put(packet, 10, sum);
+    }
+}
+
 /// Completes the checksum of a single packet, then flips one bit: of its payload, or without one of its transport
 /// header.
 pub fn damage(packet: &mut [u8], checksum: Option<(usize, usize)>, flip: u64) {
@@ -295,6 +323,39 @@ mod tests {
         assert_eq!(middle.len(), 2040);
         assert_eq!(u16::from_be_bytes([middle[2], middle[3]]), 2040);
         assert_eq!(middle[40..], packet[1040..3040]);
+    }
+
+    #[test]
+    fn a_mark_is_for_capable_packets_and_keeps_their_checksums() {
+        for udp6 in [false, true] {
+            let (vnet, mut packet) = frame(udp6, 2500, 1000);
+            let (capable, point) = if udp6 { (0x20, 0x30) } else { (0b10, 0b11) };
+            packet[1] &= !point;
+            let (mut plain, _) = part(&vnet, &packet, 1, 1);
+            assert!(!ecn_capable(&plain));
+            let before = plain.clone();
+            mark(&mut plain);
+            assert_eq!(plain, before);
+            packet[1] |= capable;
+            let (mut made, _) = part(&vnet, &packet, 1, 1);
+            assert!(ecn_capable(&made));
+            mark(&mut made);
+            assert_eq!(made[1] & point, point);
+            let (_, shape) = read(&vnet, &packet).unwrap();
+            let head = packet.len() - 2500;
+            damage(&mut made, shape.checksum, 0);
+            made[head] ^= 1; // the bit that damage has flipped
+            assert!(checksums_hold(&made), "udp6 {udp6}");
+        }
+        for len in 0..40 {
+            for first in [0x45, 0x4F, 0x40, 0x60, 0x00] {
+                let mut packet = vec![0xFF; len];
+                if let Some(byte) = packet.first_mut() {
+                    *byte = first;
+                }
+                mark(&mut packet);
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! Every client has its own socket towards the target, so that answers find their way back. The kernel joins and splits
 //! datagrams of equal size (UDP GRO and GSO); each has its own fate. A damaged datagram gets a valid checksum from the
-//! kernel: the program receives the damage.
+//! kernel: the program receives the damage. Code points of ECN end at a socket: no datagram counts as capable.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,7 +23,7 @@ use nix::sys::socket::{
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::endpoint::{PacketSink, PacketSource};
+use crate::endpoint::{Change, PacketSink, PacketSource};
 use crate::error::PathError;
 use crate::forwarder::{Forwarder, ForwarderConfig};
 use crate::frame::{Cuts, Frame};
@@ -277,10 +277,10 @@ impl PacketSink for ToTarget {
         frame: &Frame<Arc<Client>>,
         bytes: &[u8],
         packets: (usize, usize),
-        flip: Option<u64>,
+        change: Change,
     ) -> io::Result<()> {
         let to = None::<&SockaddrStorage>;
-        send(&frame.shape.socket, to, (&frame.cuts, bytes), packets, flip)
+        send(&frame.shape.socket, to, (&frame.cuts, bytes), packets, change.flip)
     }
 }
 
@@ -342,16 +342,24 @@ impl PacketSink for ToClients {
         frame: &Frame<Arc<Client>>,
         bytes: &[u8],
         packets: (usize, usize),
-        flip: Option<u64>,
+        change: Change,
     ) -> io::Result<()> {
         let content = (&frame.cuts, bytes);
         match frame.shape.address {
-            SocketAddr::V4(to) => {
-                send(&self.table.listening, Some(&SockaddrIn::from(to)), content, packets, flip)
-            }
-            SocketAddr::V6(to) => {
-                send(&self.table.listening, Some(&SockaddrIn6::from(to)), content, packets, flip)
-            }
+            SocketAddr::V4(to) => send(
+                &self.table.listening,
+                Some(&SockaddrIn::from(to)),
+                content,
+                packets,
+                change.flip,
+            ),
+            SocketAddr::V6(to) => send(
+                &self.table.listening,
+                Some(&SockaddrIn6::from(to)),
+                content,
+                packets,
+                change.flip,
+            ),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use waystage_netns::within;
 
-use crate::endpoint::{PacketSink, PacketSource};
+use crate::endpoint::{Change, PacketSink, PacketSource};
 use crate::error::PathError;
 use crate::frame::{Cuts, Frame};
 use crate::packet::{self, Shape, MAX_HEAD, VNET_BYTES};
@@ -85,6 +85,10 @@ impl PacketSource for Tun {
         }
     }
 
+    fn ecn_capable(bytes: &[u8]) -> bool {
+        packet::ecn_capable(bytes)
+    }
+
     fn overflowed(&mut self) -> u64 {
         // A removed device drops nothing more.
         self.dropped_before = self.dropped().unwrap_or(self.dropped_before);
@@ -100,19 +104,27 @@ impl PacketSink for Tun {
         frame: &Frame<Shape>,
         bytes: &[u8],
         (first, count): (usize, usize),
-        flip: Option<u64>,
+        change: Change,
     ) -> io::Result<()> {
         let mut head = [0; MAX_HEAD];
         let (vnet, used) = packet::cut(&frame.cuts, frame.shape, bytes, (first, count), &mut head);
         let payload = &bytes[frame.cuts.payload(first, count)];
-        let written = if let Some(flip) = flip {
-            let mut copy = [&head[..used], payload].concat();
-            packet::damage(&mut copy, frame.shape.checksum, flip);
-            let parts = [IoSlice::new(&[0; VNET_BYTES]), IoSlice::new(&copy)];
-            (&*self.device).write_vectored(&parts)
-        } else {
+        let written = if change == Change::default() {
             let parts = [IoSlice::new(&vnet), IoSlice::new(&head[..used]), IoSlice::new(payload)];
             (&*self.device).write_vectored(&parts)
+        } else {
+            let mut copy = [&head[..used], payload].concat();
+            if change.marked {
+                packet::mark(&mut copy);
+            }
+            let vnet = match change.flip {
+                Some(flip) => {
+                    packet::damage(&mut copy, frame.shape.checksum, flip);
+                    [0; VNET_BYTES]
+                }
+                None => vnet,
+            };
+            (&*self.device).write_vectored(&[IoSlice::new(&vnet), IoSlice::new(&copy)])
         };
         written.map(drop)
     }

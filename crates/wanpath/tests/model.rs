@@ -1,6 +1,7 @@
 //! The model against what it promises, and against the link of the virtual-time network.
 
 use proptest::prelude::*;
+use waystage_aqm::{Policer, QueueSpec};
 use waystage_wanpath::model::{Bursts, Fate, Link, Lost, Spec};
 use waystage_wansim::link::{Link as OtherLink, LinkSpec, Loss};
 
@@ -13,7 +14,7 @@ fn spec() -> Spec {
 /// Packets of 1,500 bytes at a pace the link takes.
 fn fates(spec: Spec, seed: u64, packets: u64) -> Vec<Fate> {
     let mut link = Link::new(spec, seed);
-    (0..packets).map(|index| link.send(index * 15_000, 1500)).collect()
+    (0..packets).map(|index| link.send(index * 15_000, 1500, false)).collect()
 }
 
 /// Within five standard deviations of a share.
@@ -70,7 +71,7 @@ fn what_happens_to_a_packet_follows_from_seed_and_number() {
     // All at once, so that most find the buffer full: those that pass meet the same fate as before.
     let mut crowded = Link::new(harsh, 5);
     for fate in fates(harsh, 5, 10_000) {
-        match (crowded.send(0, 1500), fate) {
+        match (crowded.send(0, 1500, false), fate) {
             (Err(Lost::Buffer), _) => {}
             (Err(why), before) => assert_eq!(Err(why), before),
             (Ok((first, again)), before) => {
@@ -85,27 +86,32 @@ fn what_happens_to_a_packet_follows_from_seed_and_number() {
 #[test]
 fn the_buffer_holds_what_it_holds() {
     let mut link = Link::new(Spec { rate_bps: 12e6, buffer_bytes: 15_000, ..Spec::default() }, 1);
-    let out: Vec<u64> =
-        (0..100).filter_map(|_| link.send(0, 1500).ok()).map(|(first, _)| first.at_ns).collect();
+    let out: Vec<u64> = (0..100)
+        .filter_map(|_| link.send(0, 1500, false).ok())
+        .map(|(first, _)| first.at_ns)
+        .collect();
     assert_eq!(out, (1..=10).map(|index| index * 1_000_000).collect::<Vec<u64>>());
     assert_eq!((link.counts().overflowed, link.counts().max_queued), (90, 15_000));
-    assert!(link.send(100_000_000, 40_000).is_ok(), "an idle link takes a packet of any size");
+    assert!(
+        link.send(100_000_000, 40_000, false).is_ok(),
+        "an idle link takes a packet of any size"
+    );
 }
 
 #[test]
 fn larger_packets_than_the_mtu_do_not_pass_and_take_no_time() {
     let mut link = Link::new(Spec { mtu: 1400, ..spec() }, 1);
-    assert_eq!(link.send(0, 1401), Err(Lost::TooLarge));
-    assert_eq!(link.send(0, 1400).unwrap().0.at_ns, 5_000_000 + 11_200);
+    assert_eq!(link.send(0, 1401, false), Err(Lost::TooLarge));
+    assert_eq!(link.send(0, 1400, false).unwrap().0.at_ns, 5_000_000 + 11_200);
 }
 
 #[test]
 fn a_change_at_work_holds_for_what_follows() {
     let mut link = Link::new(spec(), 1);
-    assert_eq!(link.send(0, 1500).unwrap().0.at_ns, 5_012_000);
+    assert_eq!(link.send(0, 1500, false).unwrap().0.at_ns, 5_012_000);
     link.change(Spec { rate_bps: 1e8, delay_ns: 0, ..spec() });
     assert_eq!(
-        link.send(0, 1500).unwrap().0.at_ns,
+        link.send(0, 1500, false).unwrap().0.at_ns,
         12_000 + 120_000,
         "it waits for the one before"
     );
@@ -148,7 +154,7 @@ proptest! {
         for (gap, bytes) in packets {
             now += gap;
             prop_assert!(link.queued_bytes(now) <= buffer.max(9000));
-            if let Ok((first, again)) = link.send(now, bytes) {
+            if let Ok((first, again)) = link.send(now, bytes, false) {
                 let on_link_ns = (bytes as f64 * 8e9 / spec.rate_bps) as u64;
                 prop_assert!(again.is_none() && first.at_ns >= now + 700_000 + on_link_ns);
                 prop_assert!(first.at_ns >= last);
@@ -174,26 +180,34 @@ proptest! {
         rate_mbit in 10u64..2000,
         buffer in 3_000u64..100_000,
         lost in 0u8..2,
+        policed in any::<bool>(),
+        mark_bytes in 3_000u64..100_000,
     ) {
         let rate_bps = rate_mbit as f64 * 1e6;
         let loss = f64::from(lost);
+        let policer = Policer { rate_bps: rate_bps / 2.0, bucket_bytes: 10_000 };
+        let queue = QueueSpec { policer: policed.then_some(policer), mark_bytes, ..QueueSpec::default() };
         let mut ours = Link::new(
-            Spec { rate_bps, delay_ns: 1_000_000, buffer_bytes: buffer, loss, ..Spec::default() },
+            Spec { rate_bps, delay_ns: 1_000_000, buffer_bytes: buffer, queue, loss, ..Spec::default() },
             1,
         );
         let mut other = OtherLink::new(
-            LinkSpec { loss: Loss::Random(loss), ..LinkSpec::new(rate_bps, 1_000_000, buffer) },
+            LinkSpec {
+                loss: Loss::Random(loss),
+                queue,
+                ..LinkSpec::new(rate_bps, 1_000_000, buffer)
+            },
             1,
         );
         let (mut now, mut passed) = (0, 0);
         for (gap, bytes) in packets {
             now += gap;
-            // Where the buffer is full to the last byte, one rounding decides.
-            let edge = ours.queued_bytes(now) + bytes;
-            if edge.abs_diff(buffer) <= 300 {
+            // Where the buffer is full to the last byte, or the queue as long as a mark's, one rounding decides.
+            let queued = ours.queued_bytes(now);
+            if (queued + bytes).abs_diff(buffer) <= 300 || queued.abs_diff(mark_bytes) <= 300 {
                 continue;
             }
-            let mine = ours.send(now, bytes);
+            let mine = ours.send(now, bytes, true);
             let theirs = other.send(now, bytes as usize)[0];
             if mine == Err(Lost::Random) {
                 prop_assert!(theirs.is_none());
@@ -202,6 +216,7 @@ proptest! {
             prop_assert_eq!(mine.is_ok(), theirs.is_some());
             if let (Ok((first, _)), Some(theirs)) = (mine, theirs) {
                 passed += 1;
+                prop_assert_eq!(first.marked, theirs.marked);
                 prop_assert!(first.at_ns.abs_diff(theirs.at_ns) <= 1 + passed, "{} {}", first.at_ns, theirs.at_ns);
             }
         }

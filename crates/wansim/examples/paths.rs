@@ -2,8 +2,9 @@
 //!
 //! `paths controller MODE...` compares congestion controllers: alone, with random loss, beside CUBIC and beside `fair`.
 
+use waystage_aqm::{Aqm, Policer};
 use waystage_protocol::congestion::Mode;
-use waystage_wansim::link::{Dropping, Loss};
+use waystage_wansim::link::Loss;
 use waystage_wansim::scenario::{
     jain, reached_ns, run, run_changing, seconds, Change, Entry, Kind, Outcome, PathSpec,
 };
@@ -87,7 +88,7 @@ fn with_loss(mut path: PathSpec, share: f64) -> PathSpec {
 
 fn loss() {
     for rtt_ms in [10, 200] {
-        for share in [0.0, 0.001, 0.01, 0.05, 0.1] {
+        for share in [0.0, 0.001, 0.01, 0.05, 0.1, 0.2] {
             let path = with_loss(PathSpec::new(GIGABIT, rtt_ms * MS, 1.0), share);
             let until = if rtt_ms > 100 { 12.0 } else { 5.0 };
             let from = if rtt_ms > 100 { 4.0 } else { 1.0 };
@@ -291,6 +292,11 @@ fn bursts() {
     }
 }
 
+/// A policer at half of the path's rate.
+fn half(path: &PathSpec, bucket_bytes: u64) -> Option<Policer> {
+    Some(Policer { rate_bps: path.forward.rate_bps / 2.0, bucket_bytes })
+}
+
 /// Paths that are not uniform: the part of what they can carry that a flow gets. `only` selects some by their names.
 fn patterns(only: &str) {
     const SECOND: u64 = 1000 * MS;
@@ -316,13 +322,13 @@ fn patterns(only: &str) {
         ),
         (
             "policer at a half, 30 KB",
-            |path| path.forward.policer = Some((path.forward.rate_bps / 2.0, 30_000)),
+            |path| path.forward.queue.policer = half(path, 30_000),
             none,
             0.5,
         ),
         (
             "policer at a half, 300 KB",
-            |path| path.forward.policer = Some((path.forward.rate_bps / 2.0, 300_000)),
+            |path| path.forward.queue.policer = half(path, 300_000),
             none,
             0.5,
         ),
@@ -342,9 +348,14 @@ fn patterns(only: &str) {
             none,
             1.0,
         ),
-        ("RED", |path| path.forward.dropping = Dropping::Red { thresholds: (0.1, 0.3) }, none, 1.0),
-        ("CoDel", |path| path.forward.dropping = Dropping::CoDel, none, 1.0),
-        ("ECN marks", |path| path.forward.mark_bytes = path.forward.buffer_bytes / 10, none, 1.0),
+        ("RED", |path| path.forward.queue.aqm = Aqm::Red { min: 0.1, max: 0.3 }, none, 1.0),
+        ("CoDel", |path| path.forward.queue.aqm = Aqm::CoDel, none, 1.0),
+        (
+            "ECN marks",
+            |path| path.forward.queue.mark_bytes = path.forward.buffer_bytes / 10,
+            none,
+            1.0,
+        ),
         (
             "duplicates 5 %, damage 1 %",
             |path| (path.forward.duplicate, path.forward.corrupt) = (0.05, 0.01),

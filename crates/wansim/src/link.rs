@@ -7,6 +7,7 @@
 //! arrives after the delay. The queue is not simulated packet by packet: the time at which the link is idle again gives
 //! its length.
 
+use waystage_aqm::{Management, Offered, QueueSpec, Verdict};
 use waystage_flowsim::seeded::Random;
 
 /// The model of random loss.
@@ -37,22 +38,6 @@ impl Loss {
     }
 }
 
-/// Which packets a buffer drops before it is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Dropping {
-    /// None.
-    #[default]
-    Tail,
-    /// Random early detection (Floyd, Jacobson, ToN 1(4), 1993): none below the first part of the buffer, on average,
-    /// a tenth at the second part, all above.
-    Red {
-        /// The two parts.
-        thresholds: (f64, f64),
-    },
-    /// CoDel (RFC 8289) with its default target of 5 ms and interval of 100 ms.
-    CoDel,
-}
-
 /// The properties of one direction of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkSpec {
@@ -64,10 +49,8 @@ pub struct LinkSpec {
     pub jitter_ns: u64,
     /// The size of the buffer.
     pub buffer_bytes: u64,
-    /// What is dropped before the buffer is full.
-    pub dropping: Dropping,
-    /// A policer before the buffer, which drops what exceeds a rate in bits a second by more than a number of bytes.
-    pub policer: Option<(f64, u64)>,
+    /// What is lost or marked before the buffer is full. Every packet is ECN-capable.
+    pub queue: QueueSpec,
     /// Random loss, after the buffer.
     pub loss: Loss,
     /// The share of packets that are delayed by `reorder_ns`.
@@ -78,8 +61,6 @@ pub struct LinkSpec {
     pub duplicate: f64,
     /// The share of packets in which a bit flips.
     pub corrupt: f64,
-    /// Packets that find more than this many bytes in the queue get an ECN mark.
-    pub mark_bytes: u64,
     /// The largest packet that passes.
     pub largest_packet: usize,
 }
@@ -93,14 +74,12 @@ impl LinkSpec {
             delay_ns,
             jitter_ns: 0,
             buffer_bytes,
-            dropping: Dropping::Tail,
-            policer: None,
+            queue: QueueSpec::default(),
             loss: Loss::Never,
             reorder: 0.0,
             reorder_ns: 0,
             duplicate: 0.0,
             corrupt: 0.0,
-            mark_bytes: u64::MAX,
             largest_packet: 1500,
         }
     }
@@ -122,7 +101,7 @@ pub struct Arrival {
 pub struct Counts {
     /// Packets sent.
     pub packets: u64,
-    /// Packets that found the buffer full.
+    /// Packets that found the buffer full, or that its management dropped.
     pub overflowed: u64,
     /// Packets lost at random.
     pub lost: u64,
@@ -138,57 +117,8 @@ pub struct Link {
     random: Random,
     free_ns: u64,
     bad_state: bool,
-    /// The policer's tokens in bytes, and when they were counted.
-    tokens: (f64, u64),
-    average_queue: f64,
-    codel: CoDel,
+    management: Management,
     counts: Counts,
-}
-
-/// The state of RFC 8289's law.
-#[derive(Clone, Copy, Debug, Default)]
-struct CoDel {
-    /// When the queue will have been above the target for an interval; zero while it is below.
-    first_above_ns: u64,
-    dropping: bool,
-    next_ns: u64,
-    count: u64,
-}
-
-impl CoDel {
-    const TARGET_NS: u64 = 5_000_000;
-    const INTERVAL_NS: u64 = 100_000_000;
-
-    fn after(&self, at_ns: u64) -> u64 {
-        at_ns + (Self::INTERVAL_NS as f64 / (self.count.max(1) as f64).sqrt()) as u64
-    }
-
-    /// Whether a packet that leaves at `now_ns` after waiting `waited_ns` is dropped.
-    fn drops(&mut self, now_ns: u64, waited_ns: u64) -> bool {
-        if waited_ns < Self::TARGET_NS {
-            (self.first_above_ns, self.dropping) = (0, false);
-            return false;
-        }
-        if self.first_above_ns == 0 {
-            self.first_above_ns = now_ns + Self::INTERVAL_NS;
-        }
-        if now_ns < self.first_above_ns {
-            return false;
-        }
-        if !self.dropping {
-            self.dropping = true;
-            let recent = now_ns < self.next_ns + 16 * Self::INTERVAL_NS;
-            self.count = if recent && self.count > 2 { self.count - 2 } else { 1 };
-            self.next_ns = self.after(now_ns);
-            return true;
-        }
-        if now_ns < self.next_ns {
-            return false;
-        }
-        self.count += 1;
-        self.next_ns = self.after(self.next_ns);
-        true
-    }
 }
 
 impl Link {
@@ -196,15 +126,12 @@ impl Link {
     #[must_use]
     pub fn new(spec: LinkSpec, seed: u64) -> Self {
         let random = Random::new(seed);
-        let tokens = spec.policer.map_or(0.0, |(_, bucket)| bucket as f64);
         Self {
             spec,
             random,
             free_ns: 0,
             bad_state: false,
-            tokens: (tokens, 0),
-            average_queue: 0.0,
-            codel: CoDel::default(),
+            management: Management::default(),
             counts: Counts::default(),
         }
     }
@@ -225,48 +152,39 @@ impl Link {
     pub fn send(&mut self, now_ns: u64, bytes: usize) -> [Option<Arrival>; 2] {
         self.counts.packets += 1;
         let queued = self.queued_bytes(now_ns);
-        let full = queued + bytes as u64 > self.spec.buffer_bytes.max(bytes as u64);
-        if full || self.exceeds_policer(now_ns, bytes) || self.drops_early(now_ns, queued) {
-            self.counts.overflowed += 1;
-            return [None, None];
-        }
         let crossing_ns = (bytes as f64 * 8e9 / self.spec.rate_bps) as u64;
+        let full = queued + bytes as u64 > self.spec.buffer_bytes.max(bytes as u64);
+        let marked = match (!full).then(|| self.offer(now_ns, bytes as u64, crossing_ns, queued)) {
+            Some(Verdict::Pass) => false,
+            Some(Verdict::Mark) => true,
+            None | Some(Verdict::Policed | Verdict::Early) => {
+                self.counts.overflowed += 1;
+                return [None, None];
+            }
+        };
         self.free_ns = self.free_ns.max(now_ns) + crossing_ns;
         self.counts.bytes += bytes as u64;
         if bytes > self.spec.largest_packet || self.is_lost() {
             self.counts.lost += 1;
             return [None, None];
         }
-        let marked = queued > self.spec.mark_bytes;
         let first = self.arrival(marked);
         let again = self.chance(self.spec.duplicate).then(|| self.arrival(marked));
         [Some(first), again]
     }
 
-    fn exceeds_policer(&mut self, now_ns: u64, bytes: usize) -> bool {
-        let Some((rate_bps, bucket)) = self.spec.policer else { return false };
-        let (tokens, counted_ns) = self.tokens;
-        let earned = (now_ns - counted_ns) as f64 * rate_bps / 8e9;
-        let tokens = (tokens + earned).min(bucket as f64);
-        let exceeds = tokens < bytes as f64;
-        self.tokens = (if exceeds { tokens } else { tokens - bytes as f64 }, now_ns);
-        exceeds
-    }
-
-    fn drops_early(&mut self, now_ns: u64, queued: u64) -> bool {
-        match self.spec.dropping {
-            Dropping::Tail => false,
-            Dropping::Red { thresholds: (least, most) } => {
-                let part = queued as f64 / self.spec.buffer_bytes as f64;
-                self.average_queue += 0.002 * (part - self.average_queue);
-                let above = (self.average_queue - least) / (most - least);
-                above >= 1.0 || self.chance(0.1 * above)
-            }
-            Dropping::CoDel => {
-                let waited_ns = self.free_ns.saturating_sub(now_ns);
-                self.codel.drops(self.free_ns, waited_ns)
-            }
-        }
+    fn offer(&mut self, now_ns: u64, bytes: u64, crossing_ns: u64, queued_bytes: u64) -> Verdict {
+        let packet = Offered {
+            now_ns,
+            bytes,
+            crossing_ns,
+            queued_bytes,
+            free_ns: self.free_ns,
+            buffer_bytes: self.spec.buffer_bytes,
+            ecn_capable: true,
+        };
+        let random = &mut self.random;
+        self.management.offer(&self.spec.queue, &packet, |probability| random.unit() < probability)
     }
 
     fn arrival(&mut self, marked: bool) -> Arrival {

@@ -1,5 +1,6 @@
 //! The properties of each mode, in virtual time. `cargo run --example paths` prints the complete figures.
 
+use waystage_aqm::Policer;
 use waystage_protocol::congestion::Mode;
 use waystage_wansim::link::Loss;
 use waystage_wansim::scenario::{
@@ -46,9 +47,25 @@ fn loss_in_bursts_costs_its_share_too() {
 }
 
 #[test]
+fn bursts_on_the_way_back_do_not_silence_a_flow() {
+    // The way back carries few packets, and bursts are counted in packets: they must not last for seconds.
+    for (share, mean, bar) in [(0.01, 10.0, 0.9), (0.1, 10.0, 0.55), (0.01, 50.0, 0.8)] {
+        for seed in 1..=4 {
+            let mut path = PathSpec::new(2e8, 10 * MS, 1.0);
+            path.forward.loss = Loss::in_bursts(share, mean);
+            path.backward.loss = Loss::in_bursts(share, mean);
+            let outcome = run(path, &[fair()], seconds(2.0), seconds(12.0), seed);
+            let fraction = outcome.bps[0] / (2e8 * (1.0 - share));
+            assert!(fraction > bar, "{share} in bursts of {mean}, seed {seed}: {fraction:.3}");
+        }
+    }
+}
+
+#[test]
 fn a_path_that_loses_before_it_queues_is_filled() {
     let shallow: fn(&mut PathSpec) = |path| path.forward.buffer_bytes /= 20;
-    let policed: fn(&mut PathSpec) = |path| path.forward.policer = Some((1e8, 30_000));
+    let policed: fn(&mut PathSpec) =
+        |path| path.forward.queue.policer = Some(Policer { rate_bps: 1e8, bucket_bytes: 30_000 });
     for (shape, rtt_ms, carries_bps) in [(shallow, 40, 2e8), (policed, 10, 1e8), (policed, 40, 1e8)]
     {
         let mut path = PathSpec::new(2e8, rtt_ms * MS, 1.0);

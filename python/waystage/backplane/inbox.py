@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import NamedTuple
+
+import msgspec
 
 from waystage.events import Envelope
 
@@ -20,7 +21,7 @@ HELD_MAX = 4096
 """Limit of events of one source that wait for its replay; later ones are left for the next replay."""
 
 
-class Arrival(NamedTuple):
+class Arrival(msgspec.Struct, frozen=True, gc=False):
     """`previous` is None where a foreign publisher does not number by type: then no gap can be seen."""
 
     envelope: Envelope
@@ -36,11 +37,16 @@ class Verdict(Enum):
     DEFERRED = "deferred"
 
 
+_DELIVER = Verdict.DELIVER
+"""Of almost every event: the name of a member is looked up each time."""
+
+
 class _Source:
-    __slots__ = ("behind", "held", "last")
+    __slots__ = ("behind", "held", "last", "newest")
 
     def __init__(self, last: dict[str, int] | None = None) -> None:
         self.last = last or {}
+        self.newest = max(self.last.values(), default=0)
         self.held: list[Arrival] | None = None
         self.behind = False
 
@@ -64,10 +70,13 @@ class Inbox:
 
     def offer(self, item: Arrival, room: bool) -> Verdict:
         """Judge an event that just came; `room` says whether the queue could take it."""
-        envelope = item.envelope
-        source = self._sources.setdefault(envelope.source, _Source())
-        last = source.last.get(item.type)
-        if last is not None and envelope.seq <= last:
+        envelope, name, previous = item.envelope, item.type, item.previous
+        seq = envelope.seq
+        source = self._sources.get(envelope.source)
+        if source is None:
+            source = self._sources[envelope.source] = _Source()
+        last = source.last.get(name)
+        if last is not None and seq <= last:
             return Verdict.DUPLICATE
         if source.behind:
             return Verdict.DEFERRED
@@ -77,14 +86,16 @@ class Inbox:
                 return Verdict.DEFERRED
             source.held.append(item)
             return Verdict.WAITS
-        if item.previous is not None and self._gap(source, last, item):
+        if previous is not None and self._gap(source, last, seq, previous):
             source.held = [item]
             return Verdict.GAP
         if not room:
             source.behind = True
             return Verdict.DEFERRED
-        source.last[item.type] = envelope.seq
-        return Verdict.DELIVER
+        source.last[name] = seq
+        if seq > source.newest:
+            source.newest = seq
+        return _DELIVER
 
     def hold(self, name: str) -> bool:
         """A replay of this source begins: what arrives from now on waits for it.
@@ -141,6 +152,7 @@ class Inbox:
             if seq > source.last.get(type_name, 0):
                 source.last[type_name] = seq
                 lost[type_name] = None
+        source.newest = max(source.last.values(), default=0)
         if not deliver and not source.behind:
             source.held = None
         return deliver, list(lost)
@@ -155,9 +167,9 @@ class Inbox:
         if source is not None and source.held is None and not source.behind:
             del self._sources[name]
 
-    def _gap(self, source: _Source, last: int | None, item: Arrival) -> bool:
+    def _gap(self, source: _Source, last: int | None, seq: int, previous: int) -> bool:
         if self._whole and (source.last or self._strict):
-            return item.envelope.seq > max(source.last.values(), default=0) + 1
+            return seq > source.newest + 1
         if last is None:
-            return self._strict and (item.previous or 0) > 0
-        return (item.previous or 0) > last
+            return self._strict and previous > 0
+        return previous > last

@@ -18,6 +18,7 @@ Access rights refer to these keys (see `access.py`); therefore the type precedes
 
 from __future__ import annotations
 
+import functools
 import re
 
 from waystage.events import Event, EventError, UnknownEvent
@@ -44,6 +45,13 @@ def check_part(what: str, value: str) -> str:
     return value
 
 
+@functools.lru_cache(maxsize=4096)
+def check_origin(type_name: str, source: str) -> None:
+    """Both may stand in a key. Raises EventError."""
+    check_part("event type", type_name)
+    check_part("source", source)
+
+
 def type_name(event: Event) -> str:
     """The name an event travels under."""
     return event.type if isinstance(event, UnknownEvent) else type(event).__name__
@@ -67,6 +75,13 @@ def check_scope(event: Event, scope: str | None) -> None:
         raise EventError(
             f"{type_name(event)} belongs to {ascii(owner)[:60]}, and came under {ascii(scope)[:60]}"
         )
+
+
+@functools.lru_cache(maxsize=4096)
+def event_key_parts(key: str) -> tuple[str, str, str]:
+    """The source, type and scope of a key that `event_key` gave."""
+    *_, name, scope, source = key.split("/")
+    return source, name, scope
 
 
 def last_part(key: str) -> str:

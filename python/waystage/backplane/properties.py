@@ -37,7 +37,7 @@ class Wanted:
         """Whether every field has its value; an event without the field does not match."""
         if self.types != ("*",) and keys.type_name(event) not in self.types:
             return False
-        return all(_field(event, name) == value for name, value in self.fields.items())
+        return not self.fields or all(_field(event, name) == value for name, value in self.fields.items())
 
 
 _ABSENT = object()

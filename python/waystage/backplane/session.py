@@ -2,7 +2,7 @@
 
 Arrives: a configuration, events to publish, subscriptions.
 Leaves: envelopes on the network, arrivals to subscriptions, answers to replays.
-Must not know: states, policies, the meaning of events. The only import of zenoh, with `wire.py`.
+Must not know: states, policies, the meaning of events. Only this, `wire.py` and `receiving.py` import zenoh.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import queue as queues
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from waystage.backplane.cursors import CursorStore, FileCursors
 from waystage.backplane.inbox import Arrival
 from waystage.backplane.outbox import Outbox, ReplayEnd, ReplayRequest
 from waystage.backplane.properties import Properties, Wanted
+from waystage.backplane.receiving import COALESCE_S, BatchReceiver
 from waystage.backplane.subscription import Callback, Missed, Subscription
 from waystage.events import (
     Envelope,
@@ -86,6 +88,7 @@ class Backplane:
         self._subscriptions: dict[Subscription, list[Any]] = {}
         self._alive: set[str] = set()
         self._watching = False
+        self._watchers: list[Callable[[str, bool], None]] = []
         self._lock = threading.RLock()
         self._mailboxes: dict[str, Subscription] = {}
         self._blamed: set[str] = set()
@@ -94,9 +97,10 @@ class Backplane:
             self._declared.append(connections.report(session, config.access))
 
     @classmethod
-    def open(cls, config: BackplaneConfig | None = None) -> Backplane:
-        """Raises BackplaneError: an endpoint in use or out of reach, certificates that do not fit, an unsafe
-        setting."""
+    def open(cls, config: BackplaneConfig | None = None, *, streams: bool = False) -> Backplane:
+        """`streams`: the process mostly receives, from one router.
+
+        Raises BackplaneError: an endpoint in use or out of reach, certificates that do not fit, an unsafe setting."""
         config = config or BackplaneConfig()
         config.check()
         config = msgspec.structs.replace(config, name=config.publisher_name)
@@ -105,7 +109,7 @@ class Backplane:
             keys.check_part("scope", config.scope)
         except EventError as error:
             raise BackplaneError(str(error)) from None
-        return cls(wire.open_session(config), config)
+        return cls(wire.open_session(config, streams=streams), config)
 
     # -- CLARISSE's interface ---------------------------------------------------------------------
 
@@ -166,10 +170,12 @@ class Backplane:
         state_dir: Path | None = None,
         capacity: int | None = None,
         scope: str = "*",
+        coalesce_s: float = COALESCE_S,
     ) -> Subscription:
         """Events with these properties, to `callback` (in a separate thread), to `queue`, or to iterate over.
 
-        With a `scope`, only those that are published under it reach this process.
+        With a `scope`, only those that are published under it reach this process. Where every event is wanted, those of
+        a stream are passed on together every `coalesce_s` seconds: fewer times cost less.
 
         `durable` names a subscriber whose place is kept in `state_dir`: after a crash it gets what it has
         missed since, at least once, or `Missed`.
@@ -193,18 +199,11 @@ class Backplane:
             cursors=cursors,
         )
 
-        def arrived(sample: zenoh.Sample) -> None:
-            self._arrived(sample, subscription)
-
-        # In Zenoh's own thread: one for each type would mix up the order of a source's events.
-        handler = zenoh.handlers.Callback(arrived, indirect=False)
         with self._lock:
             self._watch()
             self._subscriptions[subscription] = []  # from now on told of every publisher that appears
             present = list(self._alive)
-            self._subscriptions[subscription] = [
-                self._session.declare_subscriber(keys.type_key(name, scope), handler) for name in wanted.types
-            ]
+            self._subscriptions[subscription] = self._receivers(subscription, scope, coalesce_s)
         if cursors is not None:
             known = cursors.load() if cursors.asks_journal else {}
             for source in dict.fromkeys((*present, *known)):  # the living first: they may be waiting
@@ -213,16 +212,8 @@ class Backplane:
 
     def widen(self, subscription: Subscription, scope: str) -> None:
         """Let a subscription of one scope have what is published under another too."""
-
-        def arrived(sample: zenoh.Sample) -> None:
-            self._arrived(sample, subscription)
-
-        handler = zenoh.handlers.Callback(arrived, indirect=False)
         with self._lock:
-            self._subscriptions[subscription] += [
-                self._session.declare_subscriber(keys.type_key(name, scope), handler)
-                for name in subscription.wanted.types
-            ]
+            self._subscriptions[subscription] += self._receivers(subscription, scope)
 
     def wait(
         self, event_type: str | type[Event], timeout: float | None = None, **fields: Any
@@ -248,6 +239,26 @@ class Backplane:
         if surplus is not None:
             surplus.close()
         return box
+
+    def watch_publishers(self, callback: Callable[[str, bool], None]) -> None:
+        """Call with the name of every publisher of control events that is there, and when one comes or goes."""
+        with self._lock:
+            self._watch()
+            self._watchers.append(callback)
+            present = list(self._alive)
+        for source in present:
+            callback(source, True)
+
+    def publishers(self, timeout: float = 2.0) -> set[str]:
+        """Those that answer now. A client whose router was killed is not told that they are gone."""
+        found = wire.living(self._session, f"{keys.ALIVE}/*", timeout=timeout)
+        return {keys.last_part(key) for key in found}
+
+    @property
+    def connected(self) -> bool:
+        """Whether another process is connected."""
+        info = self._session.info
+        return bool(info.routers_zid() or info.peers_zid())
 
     def snapshot(self, timeout: float = 5.0) -> Snapshot:
         """The state of the global controller. Raises BackplaneError where none answers."""
@@ -294,8 +305,11 @@ class Backplane:
         """
         try:
             item = wire.arrival(source, type_name, data, attachment)
-            self._check_scope(item, source, scope)
-            _refuse_missed(item.envelope.event)
+            owner = item.envelope.event.belongs_to()
+            if owner is not None and owner != scope:
+                self._check_owner(item, owner, source, scope)
+            if item.type == _MISSED:
+                _refuse_missed(item.envelope.event)
             return item
         except EventError as error:
             self.stats.malformed += 1
@@ -331,16 +345,10 @@ class Backplane:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _check_scope(self, item: Arrival, source: str, scope: str | None) -> None:
+    def _check_owner(self, item: Arrival, owner: str, source: str, scope: str | None) -> None:
         """Replays and confirmations travel without a scope: there the access rules of this router are asked."""
-        event = item.envelope.event
-        keys.check_scope(event, scope)
-        owner = event.belongs_to()
-        if (
-            scope is None
-            and owner is not None
-            and not may_speak_for(self.config.access, source, item.type, owner)
-        ):
+        keys.check_scope(item.envelope.event, scope)
+        if scope is None and not may_speak_for(self.config.access, source, item.type, owner):
             raise EventError(
                 f"{item.type} belongs to {ascii(owner)[:60]}, for which no access rule lets it speak"
             )
@@ -445,18 +453,37 @@ class Backplane:
         source = keys.last_part(str(sample.key_expr))
         appeared = sample.kind == zenoh.SampleKind.PUT
         (self._alive.add if appeared else self._alive.discard)(source)
+        for watcher in list(self._watchers):
+            watcher(source, appeared)
         for subscription in list(self._subscriptions):
             if not appeared:
                 subscription.gone(source)
             elif source != self.source:
                 subscription.recover(source)
 
-    def _arrived(self, sample: zenoh.Sample, subscription: Subscription) -> None:
-        parts = str(sample.key_expr).split("/")
-        attachment = bytes(sample.attachment) if sample.attachment is not None else b""
-        item = self.decode_arrival(parts[-1], parts[-3], bytes(sample.payload), attachment, parts[-2])
-        if item is not None:
-            subscription.offer(item)
+    def _receivers(self, subscription: Subscription, scope: str, coalesce_s: float = COALESCE_S) -> list[Any]:
+        """What is declared for a subscription in a scope."""
+
+        def arrived(samples: Iterable[zenoh.Sample]) -> None:
+            items = []
+            for sample in samples:
+                source, name, scope = keys.event_key_parts(str(sample.key_expr))
+                before = sample.attachment
+                attachment = b"" if before is None else before.to_bytes()
+                item = self.decode_arrival(source, name, sample.payload.to_bytes(), attachment, scope)
+                if item is not None:
+                    items.append(item)
+            subscription.offer(*items)
+
+        types = subscription.wanted.types
+        if types == ("*",) and scope == "*":
+            return [BatchReceiver(self._session, keys.type_key("*", scope), arrived, coalesce_s)]
+        # In Zenoh's own thread: one for each type or scope would mix up the order of a source's events.
+        handler: Any = zenoh.handlers.Callback(lambda sample: arrived((sample,)), indirect=False)
+        return [self._session.declare_subscriber(keys.type_key(name, scope), handler) for name in types]
+
+
+_MISSED = Missed.__name__
 
 
 def _refuse_missed(event: Event) -> None:

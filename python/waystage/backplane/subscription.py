@@ -38,6 +38,8 @@ than a router or a link takes to come back."""
 
 Callback = Callable[[Envelope], object]
 
+_DELIVER = Verdict.DELIVER
+
 
 class Missed(Event, frozen=True, kw_only=True):
     """Told to one subscriber: control events of `publisher`, `*` for any, are lost to it. Take a snapshot of the
@@ -89,14 +91,19 @@ class Subscription:
         self._link, self._capacity, self._cursors = link, capacity, cursors
         self._since_ns = cursors.since_ns if cursors else time.time_ns()
         places = cursors.load() if cursors else {}
+        self._whole = wanted.types == ("*",) and not wanted.fields
         self._inbox = Inbox(places, strict=cursors is not None, whole=wanted.types == ("*",))
-        self._entries: deque[tuple[Envelope, str]] = deque()
+        self._entries: deque[Arrival] = deque()
         self._taken: list[tuple[str, str, int]] = []
         self._to_recover: OrderedDict[str, None] = OrderedDict()
         self._gone: dict[str, None] = {}
         self._unanswered: dict[str, float] = {}
-        self._changed = threading.Condition()
-        self._closed = False
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        """For those that take events, and for room."""
+        self._to_repair = threading.Condition(lock)
+        """For the thread that fetches what is missing: an event that arrives in order does not wake it."""
+        self._behind = self._closed = False
         if cursors is not None and cursors.lost:
             with self._changed:
                 self._tell_missed("*", wanted.types)
@@ -121,11 +128,20 @@ class Subscription:
         self.commit()
         with self._changed:
             self._changed.wait_for(lambda: self._entries or self._closed, timeout)
-            batch = [self._entries.popleft() for _ in range(min(most, len(self._entries)))]
-            self._taken = [(e.source, name, e.seq) for e, name in batch if e.seq]
+            pop = self._entries.popleft
+            batch = [pop() for _ in range(min(most, len(self._entries)))]
+            if self._cursors is not None:
+                self._taken = [
+                    (item.envelope.source, item.type, item.envelope.seq)
+                    for item in batch
+                    if item.envelope.seq
+                ]
             self.stats.delivered += len(batch)
-            self._changed.notify_all()
-        return [envelope for envelope, _ in batch]
+            if batch:
+                self._changed.notify_all()
+            if self._behind and self._behind_with_room():
+                self._to_repair.notify_all()
+        return [item.envelope for item in batch]
 
     def commit(self) -> None:
         """What was taken has been dealt with; a durable subscriber does not get it again."""
@@ -147,6 +163,7 @@ class Subscription:
                 return
             self._closed = True
             self._changed.notify_all()
+            self._to_repair.notify_all()
         self._link.closed(self)
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -163,34 +180,26 @@ class Subscription:
 
     # -- for the backplane ----------------------------------------------------------------------
 
-    def offer(self, item: Arrival) -> None:
-        """An event arrived; never blocks."""
+    def offer(self, *items: Arrival) -> None:
+        """Events arrived, in this order; never blocks."""
         with self._changed:
             if self._closed:
                 return
-            self.stats.received += 1
-            room = len(self._entries) < self._capacity
-            if item.envelope.event.telemetry or item.envelope.seq == 0:
-                self._offer_telemetry(item, room)
-                return
-            verdict = self._inbox.offer(item, room)
-            if verdict is Verdict.DELIVER:
-                self._append(item)
-            elif verdict is Verdict.DUPLICATE:
-                self.stats.duplicates += 1
-            elif verdict is Verdict.GAP:
-                self.stats.gaps += 1
-                self._recover_later(item.envelope.source)
-                # Its events wait, and who published them may: ahead of those that may have missed nothing.
-                self._to_recover.move_to_end(item.envelope.source, last=False)
-            elif verdict is Verdict.DEFERRED:
-                if self.stats.deferred == 0:
-                    log.warning(
-                        "a subscriber's queue of %d is full: events of %s will be fetched again",
-                        self._capacity,
-                        item.envelope.source,
-                    )
-                self.stats.deferred += 1
+            self.stats.received += len(items)
+            entries, capacity, judge = self._entries, self._capacity, self._inbox.offer
+            for item in items:
+                envelope = item.envelope
+                room = len(entries) < capacity
+                if envelope.event.telemetry or envelope.seq == 0:
+                    self._offer_telemetry(item, room)
+                    continue
+                verdict = judge(item, room)
+                if verdict is _DELIVER:
+                    if self._whole or self.wanted.matches(envelope.event):
+                        entries.append(item)
+                else:
+                    self._put_off(item, verdict)
+            if entries:
                 self._changed.notify_all()
 
     def recover(self, source: str) -> None:
@@ -210,6 +219,26 @@ class Subscription:
 
     # -- inside -----------------------------------------------------------------------------------
 
+    def _put_off(self, item: Arrival, verdict: Verdict) -> None:
+        """What is not delivered now."""
+        if verdict is Verdict.DUPLICATE:
+            self.stats.duplicates += 1
+        elif verdict is Verdict.GAP:
+            self.stats.gaps += 1
+            self._recover_later(item.envelope.source)
+            # Its events wait, and who published them may: ahead of those that may have missed nothing.
+            self._to_recover.move_to_end(item.envelope.source, last=False)
+        elif verdict is Verdict.DEFERRED:
+            if self.stats.deferred == 0:
+                log.warning(
+                    "a subscriber's queue of %d is full: events of %s will be fetched again",
+                    self._capacity,
+                    item.envelope.source,
+                )
+            self.stats.deferred += 1
+            self._behind = True
+            self._to_repair.notify_all()
+
     def _offer_telemetry(self, item: Arrival, room: bool) -> None:
         if room:
             self._append(item)
@@ -219,19 +248,19 @@ class Subscription:
         self.stats.dropped += 1
 
     def _append(self, item: Arrival) -> None:
-        if self.wanted.matches(item.envelope.event):
-            self._entries.append((item.envelope, item.type))
-            self._changed.notify_all()
+        """Its caller notifies those that take events."""
+        if self._whole or self.wanted.matches(item.envelope.event):
+            self._entries.append(item)
 
     def _recover_later(self, source: str) -> None:
         self._to_recover[source] = None
-        self._changed.notify_all()
+        self._to_repair.notify_all()
 
     def _recover_all(self) -> None:
         """The mender's thread: one source after the other is asked for what is missing of it."""
         while True:
-            with self._changed:
-                self._changed.wait_for(
+            with self._to_repair:
+                self._to_repair.wait_for(
                     lambda: self._closed or self._to_recover or self._behind_with_room(),
                     ASK_AGAIN_S if self._unanswered else None,
                 )
@@ -239,6 +268,7 @@ class Subscription:
                     return
                 for source in (*self._behind_with_room(), *self._unanswered):
                     self._to_recover.setdefault(source)
+                self._behind = bool(self._inbox.behind())
                 if not self._to_recover:
                     continue
                 source = next(iter(self._to_recover))
@@ -287,13 +317,14 @@ class Subscription:
                     if self._closed:
                         return
                     self._append(item)
+                    self._changed.notify_all()
 
     def _tell_missed(self, source: str, types: tuple[str, ...]) -> None:
         self.stats.missed += 1
         log.warning("events of %s are lost to this subscriber: %s", source, ", ".join(types))
         event = Missed(publisher=source, types=types)
         note = Envelope(event=event, event_id=new_event_id(), time_ns=time.time_ns())
-        self._entries.append((note, "Missed"))
+        self._entries.append(Arrival(note, "Missed", None))
         self._changed.notify_all()
 
     def _run(self, sink: Callback) -> None:

@@ -20,7 +20,7 @@ from waystage.backplane import keys, sockets
 from waystage.backplane.config import BackplaneConfig, BackplaneError
 from waystage.backplane.inbox import Arrival
 from waystage.backplane.outbox import ReplayEnd, ReplayRequest
-from waystage.events import EventError, decode
+from waystage.events import EventError, UnknownEvent, decode
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,21 @@ _chunk_decoder = msgspec.msgpack.Decoder(_Chunk)
 _request_decoder = msgspec.json.Decoder(ReplayRequest)
 
 
-def open_session(config: BackplaneConfig) -> zenoh.Session:
-    """Raises BackplaneError naming the endpoints and what may be wrong with them."""
+RECEIVED_BYTES = 4 << 20
+"""Buffers of a link with a stream, of 64 KiB each: while events wait in all of them, Zenoh takes and clears a new one for
+every batch, and by default there is one."""
+
+
+def open_session(config: BackplaneConfig, *, streams: bool = False) -> zenoh.Session:
+    """`streams`: this process mostly receives, from one router.
+
+    Raises BackplaneError naming the endpoints and what may be wrong with them.
+    """
     settings = zenoh.Config()
-    for path, value in config.zenoh().items():
+    found = config.zenoh()
+    if streams:
+        found["transport/link/rx/buffer_size"] = RECEIVED_BYTES
+    for path, value in found.items():
         settings.insert_json5(path, json.dumps(value))
     group = sockets.group_id(config.local_group) if config.local_group else None
     try:
@@ -170,22 +181,25 @@ def answer(session: zenoh.Session, key: str, handler: Handler) -> Any:
     return session.declare_queryable(key, callback(called), complete=True)
 
 
+_UNKNOWN = UnknownEvent.__name__
+
+
 def arrival(source: str, type_name: str | None, data: bytes, attachment: bytes) -> Arrival:
     """Raises EventError where the bytes are no event, or claim another source or type than their key.
 
     A key that stands for several sources (`*`) is none: to acknowledge its event would acknowledge theirs.
     """
     item = decode(data)
-    name = keys.check_part("event type", keys.type_name(item.event))
-    keys.check_part("source", source)
+    name = type(item.event).__name__
+    if name == _UNKNOWN:
+        name = keys.type_name(item.event)
+    keys.check_origin(name, source)
     if item.source != source or (type_name is not None and name != type_name):
         raise EventError(f"it claims to be {name[:60]!r} of {item.source[:60]!r}, which its key does not say")
     if item.seq < 0 or item.time_ns < 0:
         raise EventError("its number or time is below zero")
-    if not attachment:
-        return Arrival(item, name, None)
     try:
-        return Arrival(item, name, int(attachment))
+        return Arrival(item, name, int(attachment) if attachment else None)
     except ValueError:
         raise EventError("the number of the event before it is no number") from None
 

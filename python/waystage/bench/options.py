@@ -56,18 +56,25 @@ class Limit:
                 self.stopped = f"the time limit of {self.seconds:g} s"
         return self.stopped is not None
 
-    def steps(self, items: Iterable[T]) -> Iterator[T]:
+    def steps(self, items: Iterable[T], parts: int = 0) -> Iterator[T]:
         """The items, until the next would probably end after the limit; the first one of a run always.
 
-        A step is taken to last as long as the longest one before it.
+        A step is taken to last as long as the longest one before it. Where `parts` of a run are left, this one included, it
+        gets that share of the time left, and its first item always.
         """
-        longest = 0.0
+        begin = time.monotonic()
+        left = None if self.seconds is None else self.seconds - (begin - self._began)
+        longest, first = 0.0, parts > 0 or not self._steps_done
         for item in items:
-            if self._steps_done and self.over(longest):
+            now = time.monotonic()
+            if not first and (
+                (self.stopped is not None and not parts)
+                or (left is not None and now - begin + longest > max(left, 0.0) / (parts or 1))
+            ):
+                self.stopped = self.stopped or f"the time limit of {self.seconds:g} s"
                 return
-            begin = time.monotonic()
             yield item
-            longest = max(longest, time.monotonic() - begin)
+            longest, first = max(longest, time.monotonic() - now), False
             self._steps_done += 1
 
 

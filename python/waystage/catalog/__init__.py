@@ -8,8 +8,8 @@ Must not know: jobs, policies, the backplane.
 from waystage.catalog.build import Built, build, refresh
 from waystage.catalog.check import Checked, CheckedFile, CheckedOpener, Entry, check, entries_of
 from waystage.catalog.errors import BuildError, CatalogBusy, CatalogError, DuckdbMissing, SourceMissing
+from waystage.catalog.frames import Catalog, Selection
 from waystage.catalog.options import BuildOptions
-from waystage.catalog.store import Catalog
 
 __all__ = [
     "BuildError",
@@ -23,6 +23,7 @@ __all__ = [
     "CheckedOpener",
     "DuckdbMissing",
     "Entry",
+    "Selection",
     "SourceMissing",
     "build",
     "check",

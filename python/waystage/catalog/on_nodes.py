@@ -36,12 +36,18 @@ from waystage.catalog.walking import batches, start_walk
 from waystage.native_options.walks import WalkOptions
 from waystage.nodes import Engine, Held, Here, Mark, Task, marked
 from waystage.nodes.shared import needed
-from waystage.task import Progress, no_progress
+from waystage.task import INTERVAL_S, Progress, no_progress
 
-FIRST_S = 0.25
+FIRST_S = 0.1
 LONGEST_S = 30.0
 """A task walks for this long before it gives away what is left: short at first, so that all nodes soon have work, then
 twice as long with each generation."""
+
+LOOKS = 4
+"""How often the clock is read in that time, at least."""
+
+LEAST_S = 0.02
+"""A task walks for at least this long, so that every task has entries."""
 
 PIECES = 16
 """Tasks that the rest of one becomes, at most."""
@@ -253,7 +259,7 @@ def walk_piece(
         here.progress(what, share)
 
     try:
-        for batch in batches(walk, look):
+        for batch in batches(walk, look, interval_s=min(INTERVAL_S, max(LEAST_S, seconds / LOOKS))):
             recorder.add(batch)
         recorder.close_part()
     except BaseException:

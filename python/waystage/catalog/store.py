@@ -44,6 +44,7 @@ __all__ = [
     "is_catalog",
     "paths_of",
     "read_directories",
+    "text_of",
 ]
 
 GROUPS_AT_ONCE = 4
@@ -64,9 +65,9 @@ T = TypeVar("T")
 class Catalog:
     """A finished catalog, opened for reading. Raises CatalogError."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        _one_version(path, self._open)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        _one_version(self.path, self._open)
         self.root = Path(self.manifest.root)
 
     @property
@@ -216,6 +217,18 @@ def paths_of(table: pa.Table) -> pa.ChunkedArray:
         pc.binary_join_element_wise(directory, pa.scalar(b"", pa.binary()), pa.scalar(b"/", pa.binary())),
     )
     return pc.binary_join_element_wise(prefix, table["name"], pa.scalar(b"", pa.binary()))
+
+
+def text_of(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Paths as text; bytes that are not UTF-8 become backslash sequences, so that distinct paths may read alike."""
+    try:
+        return paths.cast(pa.string())
+    except pa.ArrowInvalid:
+        chunks = [
+            pa.array([path.decode("utf-8", "backslashreplace") for path in chunk.to_pylist()], pa.string())
+            for chunk in paths.chunks
+        ]
+        return pa.chunked_array(chunks, pa.string())
 
 
 @contextmanager

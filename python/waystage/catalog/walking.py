@@ -34,15 +34,16 @@ def batches(
     walk: TreeWalk,
     progress: Progress | None = None,
     describe: Callable[[dict[str, int]], tuple[str, float]] = entries_found,
+    interval_s: float = INTERVAL_S,
 ) -> Iterator[WalkBatch]:
     """The batches of `walk`, which stops when the iterator ends or is closed.
 
-    `progress` is called at least every INTERVAL_S with what `describe` makes of the walk's counts.
+    `progress` is called at least every `interval_s` with what `describe` makes of the walk's counts.
     """
     with walk:
         ended = False
         while not ended:
-            ended = walk.wait(INTERVAL_S)
+            ended = walk.wait(interval_s)
             if (batch := walk.next()) is not None:
                 yield batch
             if progress is not None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from waystage.bench import BenchOptions
 
 
+USUAL_LIMIT_S = 300.0
+"""Of a run for which no number of turns and no limit was given: a benchmark answers within five minutes."""
+
+
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from waystage.bench import BenchError, benchmarks
 
@@ -41,7 +45,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     "--time-limit",
     type=click.FloatRange(min=0.0, min_open=True),
     metavar="SECONDS",
-    help="Begin no turn that would probably end later; print what was measured.",
+    help="Begin no turn that would probably end later; print what was measured. 300 without --repetitions.",
 )
 @click.option(
     "--out",
@@ -75,7 +79,7 @@ def command(
     --json, prints one object {"name", "figures", "peers", "machine", "details"}. The exit status is 7 where the
     machine was short of CPU, or the result is not valid: the machine was measured instead of the method.
 
-    Ctrl-C and --time-limit end the run; the figures are then those of the complete turns, and "stopped" in the
+    A run without --repetitions ends within about five minutes. Ctrl-C and --time-limit end the run; the figures are then those of the complete turns, and "stopped" in the
     details says why. The exit status is 130 and 75 where there are too few for any figure.
     """
     from waystage.bench import (
@@ -101,8 +105,13 @@ def command(
         given = {"trace": trace, "topology": topology}
         inputs = {key: path for key, path in given.items() if path is not None}
         takes = _takes(durations(name), quick)
+        if time_limit is None and repetitions is None:
+            time_limit = USUAL_LIMIT_S
         if takes and repetitions is None:
-            output.note(f"{name} takes about {takes}; Ctrl-C ends it and prints what was measured")
+            output.note(
+                f"{name} takes about {takes} and begins no turn that would end after {time_limit:g} s;"
+                " Ctrl-C ends it and prints what was measured"
+            )
         with output.progress() as progress:
             options = BenchOptions(quick, repetitions, out, progress, inputs, Limit(time_limit))
             result = run_benchmark(name, options)

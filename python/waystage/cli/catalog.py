@@ -59,7 +59,12 @@ command.add_command(record)
 @click.option("--no-layouts", is_flag=True, help="Do not query the layout of files on storage targets.")
 @click.option("--restart", is_flag=True, help="Discard the state of an interrupted build.")
 @click.option("--replace", is_flag=True, help="Replace CATALOG even if it describes another tree.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
+@click.option(
+    "--workers",
+    "threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads. Default: four per core, at most 32.",
+)
 @nodes_options
 @output_options
 def build(
@@ -113,7 +118,12 @@ def build(
     help="Read only the directories of the NUL-separated paths in FILE, and those with changed times.",
 )
 @click.option("--restart", is_flag=True, help="Discard the state of an interrupted refresh.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
+@click.option(
+    "--workers",
+    "threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads. Default: four per core, at most 32.",
+)
 @output_options
 def refresh(
     target: Path,
@@ -149,7 +159,12 @@ def refresh(
     help="With --checksums: repair damaged objects from this copy of the tree.",
 )
 @null_option("Print only paths that were added or changed, each ended by a NUL.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
+@click.option(
+    "--workers",
+    "threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads. Default: four per core, at most 32.",
+)
 @output_options
 def verify(
     target: Path, checksums: bool, repair_from: Path | None, null: bool, threads: int | None, output: Output

@@ -26,7 +26,12 @@ SHOWN = 20
 @click.option("--seed", default=0, show_default=True, help="Seed of the sample.")
 @click.option("--mend", is_flag=True, help="Refresh the directories of stale entries.")
 @click.option("--null", "-0", "null", is_flag=True, help="Print only stale paths, each ended by a NUL.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
+@click.option(
+    "--workers",
+    "threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads. Default: four per core, at most 32.",
+)
 @output_options
 def command(
     target: Path,

@@ -24,7 +24,9 @@ SHOWN = 20
 
 @click.command("checksum")
 @click.argument("target", metavar="CATALOG", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: one per core.")
+@click.option(
+    "--workers", "threads", type=click.IntRange(1, 1024), help="Number of threads. Default: one per core."
+)
 @output_options
 def command(target: Path, threads: int | None, output: Output) -> int:
     """Read the files of CATALOG and store a checksum of each object in CATALOG.checksums.

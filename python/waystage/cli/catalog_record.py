@@ -51,7 +51,12 @@ SHOWN_UNSEEN = 10
     is_flag=True,
     help="Stat each file in the program when it closes the file, where a later stat is slow.",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
+@click.option(
+    "--workers",
+    "threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads. Default: four per core, at most 32.",
+)
 @click.option("--cc", metavar="PROGRAM", help="C compiler. Default: $CC or cc.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on the last line of stderr.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only warnings about incomplete records.")

@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ R = TypeVar("R")
 
 PLAIN_PROGRESS_SECONDS = 5.0
 """Minimum interval between lines of progress where stderr is not a terminal."""
+
+LEFT_OVER_S = 30.0
+"""The last seconds of progress, from which the time left is estimated."""
 
 
 class ExitCode(IntEnum):
@@ -64,6 +68,7 @@ class Output:
 
     json: bool = False
     quiet: bool = False
+    verbose: bool = False
 
     def say(self, text: str) -> None:
         """Print a line of text; nothing with --quiet or --json."""
@@ -73,6 +78,11 @@ class Output:
     def note(self, text: str) -> None:
         """Print a note on stderr; nothing with --quiet."""
         if not self.quiet:
+            click.echo(text, err=True)
+
+    def detail(self, text: str) -> None:
+        """Print a detail on stderr, only with --verbose."""
+        if self.verbose:
             click.echo(text, err=True)
 
     def result(self, value: Any, text: str | None = None) -> None:
@@ -99,13 +109,22 @@ class Output:
 
 
 def output_options(function: Callable[P, R]) -> Callable[..., R]:
-    """Give a click command `--json` and `--quiet`; the function receives `output: Output`."""
+    """Give a click command `--json`, `--quiet` and `--verbose`; the function receives `output: Output`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+    @click.option("--verbose", "-v", is_flag=True, help="Print details and log messages on stderr.")
     @functools.wraps(function)
-    def with_output(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> R:
-        kwargs["output"] = Output(json=as_json, quiet=quiet)
+    def with_output(*args: Any, as_json: bool, quiet: bool, verbose: bool, **kwargs: Any) -> R:
+        if quiet and verbose:
+            raise UserError("--quiet and --verbose exclude each other: omit one", ExitCode.USAGE)
+        if verbose:
+            import logging
+
+            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+        # A program that calls a command takes its output itself.
+        held = click.get_current_context().find_object(Output)
+        kwargs["output"] = held or Output(json=as_json, quiet=quiet, verbose=verbose)
         return function(*args, **kwargs)
 
     return with_output
@@ -126,12 +145,15 @@ walk_options = _together(
 )
 
 read_options = _together(
-    click.option("--threads", type=click.IntRange(1, 1024), help="Default: two per core."),
     click.option(
-        "--bandwidth",
+        "--workers", "threads", type=click.IntRange(1, 1024), help="Number of threads. Default: two per core."
+    ),
+    click.option(
+        "--bandwidth-limit",
+        "bandwidth",
         type=Rate(),
         metavar="RATE",
-        help="Limit the read rate, e.g. 200M/s (docs/reference/units.md).",
+        help="Limit the read rate, e.g. 200M (docs/reference/units.md).",
     ),
     click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing."),
 )
@@ -237,15 +259,18 @@ def _cell(value: Any) -> str:
 @contextmanager
 def _bar() -> Iterator[Progress]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
     )
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=LEFT_OVER_S) as bar:
         task = bar.add_task("", total=1.0)
 
         def call(what: str, share: float) -> None:
@@ -260,10 +285,39 @@ class _PlainProgress:
     def __init__(self) -> None:
         self._last_text = ""
         self._last_time = float("-inf")
+        self._left = TimeLeft()
 
     def __call__(self, what: str, share: float) -> None:
         now = time.monotonic()
+        left = self._left.look(share, now)
         text = f"[{min(max(share, 0.0), 1.0):4.0%}] {what}"
         if text != self._last_text and (now - self._last_time >= PLAIN_PROGRESS_SECONDS or share >= 1.0):
-            click.echo(text, err=True)
+            click.echo(text if left is None else f"{text}, {duration(left)} left", err=True)
             self._last_text, self._last_time = text, now
+
+
+class TimeLeft:
+    """Estimates the time left from the share done over the last `LEFT_OVER_S` seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def look(self, share: float, now: float) -> float | None:
+        """Seconds left; None while nothing has advanced. A share that falls, since more was found, is a new start."""
+        if self._seen and share < self._seen[-1][1]:
+            self._seen.clear()
+        self._seen.append((now, share))
+        while len(self._seen) > 2 and now - self._seen[1][0] > LEFT_OVER_S:
+            self._seen.popleft()
+        began, before = self._seen[0]
+        if share <= before or share >= 1.0 or now <= began:
+            return None
+        return (1.0 - share) * (now - began) / (share - before)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as `40 s`, `12 min` or `3 h 05 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60:02d} min"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+from waystage.cli.compare_many import compare_many
 from waystage.cli.many_nodes import nodes_options
 from waystage.cli.paths import null_option, refuse_both
 from waystage.cli.reporting import job_option
@@ -29,6 +30,7 @@ SHOWN = 8
 @click.command()
 @click.argument("first", metavar="A", type=click.Path(path_type=Path))
 @click.argument("second", metavar="B", type=click.Path(path_type=Path))
+@click.argument("more", metavar="[C]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -50,7 +52,8 @@ SHOWN = 8
     "--exclude", "-x", multiple=True, metavar="PATTERN", help="Trees: exclude PATTERN (repeatable)."
 )
 @click.option(
-    "--threads",
+    "--workers",
+    "threads",
     type=click.IntRange(1, 1024),
     help="Trees: number of threads. Default: two per core, at most 16.",
 )
@@ -61,6 +64,7 @@ SHOWN = 8
 def command(
     first: Path,
     second: Path,
+    more: tuple[Path, ...],
     top: int,
     content: bool,
     xattrs: bool,
@@ -80,16 +84,17 @@ def command(
 
     If A and B are outputs of `waystage run`, A, e.g. of the simulator, is compared with B, the measurement. Errors are
     relative to B. Both must be runs of one experiment: the same jobs at the same times. Sweeps and contention studies
-    are compared by combination or ratio.
+    are compared by combination or ratio. Of more than two runs, such as those of the simulator, the lab and a cluster,
+    the last is the measurement, and the mean times of all stand side by side.
     """
     from waystage.experiment.results import RESULT_FILE
 
     refuse_both(null, output)
-    for path in (first, second):
+    for path in (first, second, *more):
         if not path.exists():
             raise UserError(f"{path} does not exist: give two trees, catalogs or runs", ExitCode.BAD_INPUT)
     if not any((path / RESULT_FILE).is_file() for path in (first, second)) and (
-        first.is_dir() and second.is_dir()
+        first.is_dir() and second.is_dir() and not more
     ):
         from waystage.trees import Wanted
 
@@ -100,7 +105,10 @@ def command(
         raise UserError(
             "options for trees, and A and B are not both trees: give two directories", ExitCode.USAGE
         )
-    _compare_runs(first, second, top, output)
+    if more:
+        compare_many((first, second, *more), output)
+    else:
+        _compare_runs(first, second, top, output)
     return ExitCode.OK
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import os
 import sys
 from pathlib import Path
@@ -20,9 +19,11 @@ import click
 from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.service import (
     Signals,
+    log_format_option,
     pem_option,
     ready_file_option,
     removed_at_exit,
+    start_logging,
     tell_systemd,
     write_ready,
 )
@@ -86,6 +87,7 @@ from waystage.cli.service import (
 @click.option("--name", help="Source name in published events [default: host and process id].")
 @click.option("--scope", help="Scope of the controller: node3, job-17 [default: site].")
 @ready_file_option("File to write when ready")
+@log_format_option
 @output_options
 def command(ready_file: Path | None, output: Output, **options: Any) -> None:
     """Run a controller until SIGTERM or Ctrl-C, then handle the events received and exit with 0.
@@ -93,10 +95,7 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
     Prints one line when ready (with --json an object: tier, source, listen, policy, pid) and notifies systemd
     (Type=notify). Logs to stderr.
     """
-    logging.basicConfig(
-        level=logging.WARNING if output.quiet else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    start_logging(quiet=output.quiet)
     signals = Signals()
     site = _start(options)
     # What was imported stays: a search of all of it would hold up a switch-over for tens of milliseconds.

@@ -1,27 +1,29 @@
-"""`waystage copy`: copy a tree or a file, atomically per file, resumable, optionally verified.
+"""`waystage copy`: copy trees and files, atomically per file, resumable, optionally verified.
 
-Arrives: a source, a destination and options.
+Arrives: sources, a destination and options.
 Leaves: the copy; counts and problems as text or one JSON object; exit status 8 if some entries failed.
 Must not know: how bytes are moved.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
-from waystage.cli.copy_dry import REMARKS, WORDS, DryRunCommand, about_dry_run, refuse_network
-from waystage.cli.copy_list import read_list
+from waystage.cli.copy_after import NOT_BETWEEN_HOSTS, After, after_options, check_deletion, refuse_after
+from waystage.cli.copy_dry import WORDS, DryRunCommand, about_dry_run, refuse_network
+from waystage.cli.copy_expected import about_time
 from waystage.cli.copy_nodes import copy_on_nodes, refuse_on_nodes
 from waystage.cli.copy_remote import (
+    FarEnds,
     about_connection,
     begun_by_ssh,
     copy_far,
@@ -29,41 +31,34 @@ from waystage.cli.copy_remote import (
     refuse_idle,
     refuse_unknown,
     remote_ends,
+    shell_of,
 )
+from waystage.cli.copy_report import ItemLog, Statistics, Together, say, size_text
+from waystage.cli.copy_selection import Selected, selection_options
+from waystage.cli.copy_sources import STREAM, Ends, pairs
 from waystage.cli.many_nodes import nodes_options
-from waystage.cli.reaching import RateSchedule, Session, Trust, memory, server_options, show_key_option
+from waystage.cli.reaching import (
+    RateSchedule,
+    Session,
+    Trust,
+    believing,
+    memory,
+    server_options,
+    show_key_option,
+)
 from waystage.cli.reporting import job_option
-from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
+from waystage.native_options.copies import DeleteOptions, RemoteCopyOptions, TreeCopyOptions
 from waystage.task import Progress, follow
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
 
 if TYPE_CHECKING:
-    from waystage._native import RemoteCopy, TreeCopy
-    from waystage.copying.on_nodes import Copied
+    from waystage._native import RemoteCopy, SourceRemove, TreeCopy, TreeDelete
     from waystage.nodes import Where
     from waystage.wan.ssh import Shell
 
-SHOWN = 20
-"""Problems and paths shown as text; --json gives all."""
-
-STATISTICS_S = 1.0
-
-PARTS = (
-    ("files", "files"),
-    ("symlinks", "symbolic links"),
-    ("hard_links", "hard links"),
-    ("specials", "devices and FIFOs"),
-    ("directories", "directories"),
-    ("mended", "files repaired"),
-    ("verified", "read back"),
-    ("same", "there already"),
-    ("leftovers", "leftovers removed"),
-    ("excluded", "left out"),
-)
-
 
 @click.command(cls=DryRunCommand)
-@click.argument("source", metavar="SRC")
+@click.argument("sources", metavar="SRC...", nargs=-1, required=True)
 @click.argument("destination", metavar="DST")
 @show_key_option
 @server_options("Between hosts: ")
@@ -86,23 +81,7 @@ PARTS = (
     show_default=True,
     help="With --ssh or --rsh: the waystage command on the remote host.",
 )
-@click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
-@click.option(
-    "--include",
-    "-i",
-    multiple=True,
-    metavar="PATTERN",
-    help="Copy only files that match PATTERN (repeatable).",
-)
-@click.option(
-    "--files-from",
-    "listing",
-    type=click.File("rb"),
-    metavar="FILE",
-    help="Copy only the paths below SRC listed in FILE, one a line; directories recursively; - is stdin.",
-)
-@click.option("--null", "-0", "nul", is_flag=True, help="With --files-from: paths end with a NUL.")
-@click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries.")
+@selection_options
 @click.option(
     "--update",
     type=click.Choice(["changed", "newer", "missing", "content", "always"]),
@@ -183,6 +162,12 @@ PARTS = (
     help="Copy nothing. plan (default): list what would be copied; disk: also read it, to measure the read rate;"
     " network: between hosts, send as much synthetic data.",
 )
+@after_options
+@click.option(
+    "--log-file",
+    metavar="FILE",
+    help="Append a JSON line to FILE for each entry copied, deleted or removed, each problem, and the result.",
+)
 @click.option("--restart", is_flag=True, help="Discard partial files of an interrupted copy.")
 @click.option("--no-xattrs", is_flag=True, help="Do not copy extended attributes and access control lists.")
 @click.option("--no-owners", is_flag=True, help="Do not set owners and groups.")
@@ -202,13 +187,9 @@ PARTS = (
 @nodes_options
 @output_options
 def command(
-    source: str,
+    sources: tuple[str, ...],
     destination: str,
-    exclude: tuple[str, ...],
-    include: tuple[str, ...],
-    listing: BinaryIO | None,
-    nul: bool,
-    one_file_system: bool,
+    selected: Selected,
     update: str,
     verify: bool,
     from_storage: bool,
@@ -222,6 +203,8 @@ def command(
     retry_for: float,
     statistics: TextIO | None,
     dry_run: str | None,
+    after: After,
+    log_file: str | None,
     restart: bool,
     no_xattrs: bool,
     no_owners: bool,
@@ -242,28 +225,27 @@ def command(
     output: Output,
 ) -> int:
     """Copy SRC, a directory or a file, to DST. One of them may be [USER@]HOST:PATH, where `waystage serve` runs or is
-    started over ssh with --ssh.
+    started over ssh with --ssh; - is standard input or output.
 
-    The contents of directory SRC are copied into DST; other entries of DST are kept. Holes, hard links, symbolic
-    links, devices, FIFOs, extended attributes, access control lists, times, modes and owners are preserved; without
-    --privileged, attributes from another host that grant rights are not. A file appears in DST only when it is
+    The contents of directory SRC are copied into DST; other entries of DST are kept, without --delete. With several
+    SRC, each goes into the directory DST under its name, or with a slash at its end its contents. Holes, hard links,
+    symbolic links, devices, FIFOs, extended attributes, access control lists, times, modes and owners are preserved;
+    without --privileged, attributes from another host that grant rights are not. A file appears in DST only when it is
     complete. After an interruption, the same command resumes the copy. With --scheduler or --slurm, many nodes that
     reach SRC and DST share the work.
 
     Exit status 8: some entries failed or changed during the copy; the same command retries them.
     """
-    from waystage.flows import FlowDescription, FlowEnd, copying_class, reported, storage
-
-    for name, given in (("SRC", source), ("DST", destination)):
+    for name, given in (*(("SRC", source) for source in sources), ("DST", destination)):
         if not given:
             raise UserError(f"{name} is empty: give a path; . is the current directory", ExitCode.USAGE)
     if from_storage and not verify:
         raise UserError("--from-storage needs --verify", ExitCode.USAGE)
-    options: dict[str, Any] = {
-        "exclude": [os.fsencode(pattern) for pattern in exclude],
-        "include": [os.fsencode(pattern) for pattern in include] or None,
-        "names": read_list(listing, nul),
-        "one_file_system": one_file_system,
+    if STREAM in (*sources, destination):
+        from waystage.cli.copy_stream import copy_stream
+
+        return copy_stream(sources, destination, output)
+    options: dict[str, Any] = selected.options() | {
         "update": update,
         "fsync": fsync,
         "verify": ("storage" if from_storage else "cached") if verify else "none",
@@ -274,12 +256,13 @@ def command(
     }
     schedule = schedule or UNLIMITED
     began = time.monotonic()
-    lines = None if statistics is None else Statistics(statistics, began)
-    ends = remote_ends(source, destination)
-    refuse_idle(ends, by_ssh or rsh is not None)
-    word = WORDS.get(dry_run or "", "copied")
+    ends = [remote_ends(source, destination) for source in sources]
+    refuse_idle(ends[0], by_ssh or rsh is not None)
+    if any((each is None) != (ends[0] is None) for each in ends):
+        raise UserError("SRC: give either local or remote sources, not both", ExitCode.USAGE)
     if nodes is not None:
-        refuse_on_nodes(ends is not None)
+        refuse_on_nodes(ends[0] is not None, len(sources))
+        refuse_after("made by many nodes")
         refuse_network(dry_run)
         names = options.pop("names")
         # Values of a dry run, and of reads, that are this machine's alone.
@@ -287,204 +270,231 @@ def command(
         options |= {"order": order, "readers_per_target": readers_per_target}
         rate = schedule.now()
         found = copy_on_nodes(
-            nodes, source, destination, options, output, catalog, exclude, names, workers, rate
+            nodes, sources[0], destination, options, output, catalog, selected.exclude, names, workers, rate
         )
         more, paths = about_dry_run(found, dry_run)
-        _say(found, source, destination, time.monotonic() - began, output, more, "", paths)
+        say(found, sources[0], destination, time.monotonic() - began, output, more, "", paths)
         return ExitCode.OK if found.complete else ExitCode.PARTIAL
     if catalog is not None:
         raise UserError("--catalog needs --scheduler or --slurm", ExitCode.USAGE)
-    if ends is not None:
-        refuse_unknown(update, dry_run)
-        wanted = RemoteCopyOptions(
-            dry_run=dry_run,
-            connections=connections,
-            memory_bytes=memory,
-            privileged=privileged,
-            workers=workers or max(4, connections),
-            **options,
-        )
-        session = Session(port, mode, schedule.most, udp_wait or None)
-        ssh = _shell(rsh, remote_waystage) if by_ssh or rsh is not None else None
-        trust = Trust(identity, known_hosts, server_key, trust_new)
-
-        def attempt(again: bool) -> RemoteCopy:
-            # A further attempt resumes what the one before has begun.
-            options = replace(wanted, restart=False) if again else wanted
-            with ExitStack() as held:
-                there, by, believed = ends, session, trust
-                if ssh is not None:
-                    options = replace(options, known_as=f"{ends.remote.user}@{ends.remote.host}")
-                    there, by, believed = held.enter_context(begun_by_ssh(ends, ssh, session, output))
-                # Only now: ssh may have asked for a password.
-                progress = held.enter_context(output.progress())
-
-                def follow(copying: RemoteCopy) -> None:
-                    peer = FlowEnd(peer=there.remote.host)
-                    here = storage(there.local)
-                    ways = (here, peer) if there.push else (peer, here)
-                    flow = FlowDescription("wan", "copy", source=ways[0], destination=ways[1], mode=by.mode)
-                    with reported(copying, flow) as report:
-                        _follow(copying, progress, word, began, lines, schedule)
-                        if not copying.complete:
-                            report.outcome = "failed"
-
-                return copy_far(there, by, believed, output, follow, options)
-
-        far = persisting(attempt, retry_for, output)
-        connection, words = about_connection(far, dry_run)
-        more, paths = about_dry_run(far, dry_run)
-        _say(far, source, destination, time.monotonic() - began, output, more | connection, words, paths)
-        return ExitCode.OK if far.complete else ExitCode.PARTIAL
-    from waystage._native import TreeCopy
-    from waystage.copying.shares import clear_shares
-
-    refuse_network(dry_run)
-    flow = FlowDescription(copying_class(), "copy", source=storage(source), destination=storage(destination))
-    if not dry_run and os.path.isdir(source):
-        clear_shares(source, destination)
-    # Not as Path, which drops a trailing slash, and that says what the path is to be.
-    with TreeCopy(
-        source,
-        destination,
-        TreeCopyOptions(
+    log = ItemLog(output, log_file)
+    lines = None if statistics is None else Statistics(statistics, began)
+    run = Run(output, dry_run, began, lines, schedule, log)
+    together, more, words = Together(), {}, ""
+    if ends[0] is None:
+        refuse_network(dry_run)
+        check_deletion(after, sources, selected)
+        local = TreeCopyOptions(
             workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
             order=order,
             readers_per_target=readers_per_target,
             rate_bytes_per_s=schedule.now(),
             dry_run=dry_run is not None,
             read_sources=dry_run == "disk",
+            backup=after.backup,
+            log=log.wanted,
             **options,
-        ),
-    ) as copying:
-        with output.progress() as progress, reported(copying, flow) as report:
-            _follow(copying, progress, word, began, lines, schedule)
-            if not copying.complete:
-                report.outcome = "failed"
+        )
+        todo = pairs(sources, destination, dry_run=dry_run is not None)
+        for each in todo:
+            copy_here(run, each, local, together)
+        follow_up(run, todo, after, selected, local.workers, together)
+    else:
+        refuse_after("between hosts", NOT_BETWEEN_HOSTS)
+        after = after.between_hosts()
+        check_deletion(after, sources, selected, pulls=not ends[0].push)
+        refuse_unknown(update, dry_run, pulls=not ends[0].push, copy_links=selected.copy_links)
+        wanted = RemoteCopyOptions(
+            dry_run=dry_run,
+            connections=connections,
+            memory_bytes=memory,
+            privileged=privileged,
+            backup=after.backup,
+            workers=workers or max(4, connections),
+            **options,
+        )
+        session = Session(port, mode, schedule.most, udp_wait or None)
+        ssh = shell_of(rsh, remote_waystage) if by_ssh or rsh is not None else None
+        trust = Trust(identity, known_hosts, server_key, trust_new)
+        gone: list[TreeDelete] = []
+
+        def then(copying: RemoteCopy, there: FarEnds, by: Session, believed: Trust) -> None:
+            if after.delete and not left_undone(run, copying.progress(), "deleted"):
+                gone.extend(delete_far(run, there, by, believed, after.far(selected, dry_run, log.wanted)))
+
+        for each in pairs(sources, destination, dry_run=dry_run is not None):
+            far_ends = remote_ends(each.source, each.destination)
+            assert far_ends is not None
+            far = copy_between(run, far_ends, wanted, session, ssh, trust, retry_for, then)
+            together.add(far, each.below)
+            more, words = about_connection(far, dry_run)
+        for deleted in gone:
+            together.add(deleted, deleted=True)
+    about, paths = about_dry_run(together, dry_run)
     seconds = time.monotonic() - began
-    more, paths = about_dry_run(copying, dry_run)
-    _say(copying, source, destination, seconds, output, more, "", paths)
-    return ExitCode.OK if copying.complete else ExitCode.PARTIAL
+    if len(sources) == 1 and not after.remove_source:  # whose comparison is no part of a copy
+        limited = schedule is not UNLIMITED
+        words += about_time(
+            together, (sources[0], destination, verify), seconds, dry_run, about, limited=limited
+        )
+    source = sources[0] if len(sources) == 1 else list(sources)
+    say(together, source, destination, seconds, output, about | more, words, paths, log)
+    return ExitCode.OK if together.complete else ExitCode.PARTIAL
 
 
-class Statistics:
-    """Writes a line each second, and one at the end."""
+@dataclass(frozen=True)
+class Run:
+    """What all copies of one command have in common."""
 
-    def __init__(self, file: TextIO, began: float) -> None:
-        self._file, self._began = file, began
-        self._due, self._bytes, self._at = began + STATISTICS_S, 0, began
+    output: Output
+    dry_run: str | None
+    began: float
+    statistics: Statistics | None
+    schedule: Schedule
+    log: ItemLog
 
-    def look(self, copying: TreeCopy | RemoteCopy, *, last: bool = False) -> None:
-        """Write a line if a second has passed."""
-        now = time.monotonic()
-        if now < self._due and not last:
-            return
-        counts = copying.progress()
-        moved = counts["bytes"]
-        line: dict[str, Any] = {
-            "time": round(time.time(), 3),
-            "seconds": round(now - self._began, 3),
-            "bytes_per_s": round((moved - self._bytes) / max(now - self._at, 1e-9)),
-            "counts": counts,
-        }
-        if hasattr(copying, "connection"):
-            numbers, limit = copying.connection()
-            line["connection"] = {key: round(number, 3) for key, number in numbers.items()}
-            line["limited_by"] = limit or None
-        import json
+    @property
+    def word(self) -> str:
+        return WORDS.get(self.dry_run or "", "copied")
 
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
-        self._bytes, self._at = moved, now
-        # What was missed is not made up for.
-        self._due += STATISTICS_S * max(1, math.ceil((now - self._due) / STATISTICS_S))
-
-
-def _shell(rsh: str | None, remote_waystage: str) -> Shell:
-    import shlex
-
-    from waystage.wan.ssh import Shell
-
-    return Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage)
-
-
-def _follow(
-    copying: TreeCopy | RemoteCopy,
-    progress: Progress,
-    word: str,
-    began: float,
-    statistics: Statistics | None,
-    schedule: Schedule,
-) -> None:
-    limiter = Limiter(schedule, copying.limit) if schedule.changes else None
-    if limiter is not None:
-        limiter.look()
-
-    def report(counts: dict[str, int]) -> None:
+    def follow(self, copying: TreeCopy | RemoteCopy, progress: Progress) -> None:
+        """Wait for a copy, with progress, statistics, the log and the schedule of its rate."""
+        limiter = Limiter(self.schedule, copying.limit) if self.schedule.changes else None
         if limiter is not None:
             limiter.look()
-        if statistics is not None:
-            statistics.look(copying)
-        done = counts["files"] + counts["same"] + counts["mended"]
-        rate = counts["bytes"] / max(time.monotonic() - began, 1e-9)
-        moved = counts["bytes"] + counts["resumed_bytes"]
-        # Until the walk has ended, it has found only a part of the total.
-        share = max(moved / max(counts["found_bytes"], 1), done / max(counts["found"], 1))
-        progress(f"{word} {done:,} files, {size_text(moved)}, {size_text(rate)}/s", min(share, 0.99))
 
-    follow(copying, report)
-    if statistics is not None:
-        statistics.look(copying, last=True)
+        def report(counts: dict[str, int]) -> None:
+            if limiter is not None:
+                limiter.look()
+            if self.statistics is not None:
+                self.statistics.look(copying)
+            self.log.take(copying)
+            done = counts["files"] + counts["same"] + counts["mended"]
+            rate = counts["bytes"] / max(time.monotonic() - self.began, 1e-9)
+            moved = counts["bytes"] + counts["resumed_bytes"]
+            # Until the walk has ended, it has found only a part of the total.
+            share = max(moved / max(counts["found_bytes"], 1), done / max(counts["found"], 1))
+            of_all = f"{size_text(moved)} of {size_text(counts['found_bytes'])}"
+            text = f"{self.word} {done:,} of {counts['found']:,} entries, {of_all}, {size_text(rate)}/s"
+            progress(text, min(share, 0.99))
+
+        follow(copying, report)
+        self.log.take(copying)
+        if self.statistics is not None:
+            self.statistics.look(copying, last=True)
+
+    def follow_after(self, task: TreeDelete | SourceRemove, doing: str) -> None:
+        """Wait for what follows a copy, with progress and the log."""
+        with self.output.progress() as progress:
+
+            def report(counts: dict[str, int]) -> None:
+                self.log.take(task)
+                progress(f"{doing}: {counts['deleted'] + counts['removed']:,} entries", 0.99)
+
+            follow(task, report)
+            self.log.take(task)
 
 
-def _say(
-    copying: TreeCopy | RemoteCopy | Copied,
-    source: str,
-    destination: str,
-    seconds: float,
-    output: Output,
-    more: dict[str, Any],
-    words: str,
-    listing: list[str],
+def copy_here(run: Run, ends: Ends, options: TreeCopyOptions, together: Together) -> None:
+    """Copy on this machine, and add the outcome. Raises CopyError."""
+    from waystage._native import TreeCopy
+    from waystage.copying.shares import clear_shares
+    from waystage.flows import FlowDescription, copying_class, reported, storage
+
+    source, destination = ends.source, ends.destination
+    flow = FlowDescription(copying_class(), "copy", source=storage(source), destination=storage(destination))
+    if not run.dry_run and os.path.isdir(source):
+        clear_shares(source, destination)
+    # Not as Path, which drops a trailing slash, and that says what the path is to be.
+    with TreeCopy(source, destination, options) as copying:
+        with run.output.progress() as progress, reported(copying, flow) as report:
+            run.follow(copying, progress)
+            if not copying.complete:
+                report.outcome = "failed"
+    together.add(copying, ends.below)
+
+
+def follow_up(
+    run: Run, todo: list[Ends], after: After, selected: Selected, workers: int, together: Together
 ) -> None:
-    from waystage.display import display, named
-
-    counts = copying.progress()
-    problems = copying.problems()
-    value: dict[str, Any] = {
-        "source": source,
-        "destination": destination,
-        "complete": copying.complete,
-        "seconds": round(seconds, 3),
-        "counts": counts,
-        "problems": [named(path) | {"kind": kind, "text": text} for path, kind, text in problems],
-    }
-    value |= more
-    done = [f"{counts[key]:,} {words}" for key, words in PARTS if counts[key]]
-    dry = more["dry_run"]
-    word = WORDS.get(dry, "copied")
-    rate = f" ({size_text(counts['bytes'] / max(seconds, 1e-9))}/s)" if dry in ("disk", "network") else ""
-    text = f"{word} {size_text(counts['bytes'])} in {seconds:.1f} s{rate}: {', '.join(done) or 'nothing was found'}"
-    if counts["resumed"]:
-        text += f"; resumed with {size_text(counts['resumed_bytes'])} of an interrupted copy"
-    for kind in ("errors", "changed", "vanished", "lost", "skipped"):
-        if counts[kind]:
-            text += f"; {counts[kind]:,} {kind}"
-    text += REMARKS.get(dry, "")
-    if len(listing) > SHOWN:
-        listing = [*listing[:SHOWN], f"... and {len(listing) - SHOWN:,} more: --json lists them"]
-    output.result(value, "\n".join([*listing, text + words]))
-    if not output.json:
-        for path, kind, why in problems[:SHOWN]:
-            output.note(f"{display(path) or '.'}: {kind}: {why}")
-        if len(problems) > SHOWN:
-            output.note(f"... and {len(problems) - SHOWN:,} more: --json lists them")
+    """Delete and remove what is to go, after copies without errors. Raises CopyError."""
+    if not after.delete and not after.remove_source:
+        return
+    if left_undone(run, together.progress(), "deleted" if after.delete else "removed"):
+        return
+    start, doing = (after.deletion, "deleting") if after.delete else (after.removal, "removing")
+    for each in todo:
+        if run.dry_run and not os.path.isdir(each.destination):
+            continue
+        dry_run = run.dry_run is not None
+        with start(
+            each.source, each.destination, selected, workers, dry_run=dry_run, log=run.log.wanted
+        ) as task:
+            run.follow_after(task, doing)
+        together.add(task, each.below, deleted=True)
 
 
-def size_text(size: float) -> str:
-    """Bytes as text: 1.5 GB."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size < 1000 or unit == "TB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return ""
+def left_undone(run: Run, counts: dict[str, int], what: str) -> bool:
+    """Whether a copy with these counts is not complete; says that so nothing was done to what it left."""
+    undone = counts["errors"] + counts["changed"] + counts["vanished"] > 0
+    if undone:
+        run.output.note(f"note: the copy is not complete, so nothing was {what}")
+    return undone
+
+
+def delete_far(
+    run: Run, ends: FarEnds, session: Session, trust: Trust, options: DeleteOptions
+) -> Iterator[TreeDelete]:
+    """Delete at the destination what the source lacks, one of them at a server. Raises CopyError and WanError."""
+    from waystage._native import TreeDelete
+
+    if not ends.push and run.dry_run and not os.path.isdir(ends.local):
+        return
+
+    def attempt(known: str | None, key: Path) -> TreeDelete:
+        peer = session.peer(ends.remote.host, ends.remote.user, key, known)
+        task = TreeDelete.between(ends.local, ends.remote.path, peer, options, push=ends.push)
+        with task:
+            run.follow_after(task, "deleting")
+        return task
+
+    yield believing(ends.remote.host, session.port, trust, run.output, attempt)
+
+
+def copy_between(
+    run: Run,
+    ends: FarEnds,
+    wanted: RemoteCopyOptions,
+    session: Session,
+    ssh: Shell | None,
+    trust: Trust,
+    retry_for: float,
+    then: Callable[[RemoteCopy, FarEnds, Session, Trust], None],
+) -> RemoteCopy:
+    """Copy from or to another host, and do what follows that with the same server. Raises WanError and UserError."""
+    from waystage.flows import FlowDescription, FlowEnd, reported, storage
+
+    def attempt(again: bool) -> RemoteCopy:
+        # A further attempt resumes what the one before has begun.
+        options = replace(wanted, restart=False) if again else wanted
+        with ExitStack() as held:
+            there, by, believed = ends, session, trust
+            if ssh is not None:
+                options = replace(options, known_as=f"{ends.remote.user}@{ends.remote.host}")
+                there, by, believed = held.enter_context(begun_by_ssh(ends, ssh, session, run.output))
+
+            def follow(copying: RemoteCopy) -> None:
+                peer = FlowEnd(peer=there.remote.host)
+                here = storage(there.local)
+                ways = (here, peer) if there.push else (peer, here)
+                flow = FlowDescription("wan", "copy", source=ways[0], destination=ways[1], mode=by.mode)
+                with run.output.progress() as progress, reported(copying, flow) as report:
+                    run.follow(copying, progress)
+                    if not copying.complete:
+                        report.outcome = "failed"
+
+            copying = copy_far(there, by, believed, run.output, follow, options)
+            then(copying, there, by, believed)
+            return copying
+
+    return persisting(attempt, retry_for, run.output)

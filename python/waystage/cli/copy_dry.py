@@ -66,5 +66,10 @@ def about_dry_run(dry: Dry, what: str | None) -> tuple[dict[str, Any], list[str]
         named(path) | {"kind": KINDS.get(letter, letter), "bytes": size}
         for path, letter, size in dry.planned()
     ]
-    value = {"dry_run": what, "would_copy": planned}
-    return value, [str(each["path"]) for each in planned] if what == "plan" else []
+    deleted = [
+        named(path) | {"kind": "directory" if letter == "d" else KINDS.get(letter, letter), "bytes": size}
+        for path, letter, size in getattr(dry, "would_delete", ())
+    ]
+    value = {"dry_run": what, "would_copy": planned, "would_delete": deleted}
+    listing = [str(each["path"]) for each in planned] + [f"delete {each['path']}" for each in deleted]
+    return value, listing if what == "plan" else []

@@ -19,15 +19,19 @@ if TYPE_CHECKING:
     from waystage.copying.on_nodes import Copied
     from waystage.nodes import Where
 
-NOT_ON_NODES = ("statistics",)
+NOT_ON_NODES = ("statistics", "log_file", "copy_links")
 
 
-def refuse_on_nodes(is_remote: bool) -> None:
+def refuse_on_nodes(is_remote: bool, sources: int) -> None:
     """Raise UserError for options and ends of copies that one machine makes."""
     if is_remote:
         raise UserError(
             "--scheduler and --slurm copy between directories that all nodes reach, not between hosts",
             ExitCode.USAGE,
+        )
+    if sources > 1:
+        raise UserError(
+            "--scheduler and --slurm copy one SRC: copy several one after the other", ExitCode.USAGE
         )
     refuse(NOT_ON_NODES, "no effect with --scheduler or --slurm; omit one of them")
 
@@ -44,16 +48,27 @@ def copy_on_nodes(
     workers: int | None,
     rate_bytes_per_s: int | None,
 ) -> Copied:
-    """Copy by the workers of `nodes`. Raises UserError where SRC is no directory, and what the copy raises."""
-    from waystage.copying.on_nodes import copy_on_nodes
+    """Copy by the workers of `nodes`. Raises what the copy raises, and UserError where a list or a catalog is of one file."""
+    from waystage.copying.on_nodes import copy_file_on_nodes, copy_on_nodes
     from waystage.flows import job_of
 
-    if not Path(source).is_dir():
-        raise UserError(
-            f"{source} is no directory: many nodes share the files of a tree; copy one file without --scheduler or"
-            " --slurm",
-            ExitCode.BAD_INPUT,
-        )
+    if Path(source).is_file():
+        if catalog is not None or names is not None:
+            raise UserError(
+                f"{source} is a file: --catalog and --files-from are of a directory; omit them",
+                ExitCode.USAGE,
+            )
+        with output.progress() as progress, joined(nodes, output) as engine:
+            return copy_file_on_nodes(
+                engine,
+                Path(source),
+                destination,
+                options,
+                progress,
+                workers=workers,
+                rate_bytes_per_s=rate_bytes_per_s,
+                job_id=job_of(None),
+            )
     with output.progress() as progress, joined(nodes, output) as engine:
         return copy_on_nodes(
             engine,

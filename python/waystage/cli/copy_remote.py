@@ -52,7 +52,7 @@ class SshFailed(UserError):
 class FarEnds:
     """Source and destination; `push` if the source is local."""
 
-    local: Path
+    local: str
     remote: Remote
     push: bool
 
@@ -67,9 +67,9 @@ def remote_ends(source: str, destination: str) -> FarEnds | None:
             ExitCode.USAGE,
         )
     if there[0] is not None:
-        return FarEnds(Path(destination), there[0], push=False)
+        return FarEnds(destination, there[0], push=False)
     if there[1] is not None:
-        return FarEnds(Path(source), there[1], push=True)
+        return FarEnds(source, there[1], push=True)
     return None
 
 
@@ -105,8 +105,14 @@ def refuse_idle(ends: FarEnds | None, by_ssh: bool) -> None:
     return None
 
 
-def refuse_unknown(update: str, dry_run: str | None) -> None:
+def refuse_unknown(update: str, dry_run: str | None, *, pulls: bool, copy_links: bool) -> None:
     """Refuse what copies between hosts do not support. Raises UserError."""
+    if pulls and copy_links:
+        raise UserError(
+            "--copy-links: a server follows no symbolic links, as they may lead out of what it shares: start the copy"
+            " there, or omit it",
+            ExitCode.USAGE,
+        )
     if update == "content" and dry_run is not None:
         raise UserError(
             "--dry-run between hosts reads at most one end, and --update content reads both: omit one of them",
@@ -163,6 +169,15 @@ def persisting(attempt: Callable[[bool], RemoteCopy], retry_for: float, output: 
             output.note(f"note: {error}; retrying for {until - now:.0f} s")
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def shell_of(rsh: str | None, remote_waystage: str) -> Shell:
+    """How servers are started over ssh."""
+    import shlex
+
+    from waystage.wan.ssh import Shell
+
+    return Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage)
 
 
 @contextmanager

@@ -116,18 +116,19 @@ def command(
     file with several hard links is read once; holes are not read.
 
     To share the work among nodes, give --scheduler or --slurm; or run `waystage dedup SOURCE --parts-in FOLDER` under
-    mpirun or srun, or with --rank and --ranks, and then `waystage dedup --merge FOLDER` once. Finished parts are not
-    made again.
+    mpirun or srun, or with --rank and --ranks, and then `waystage dedup --merge FOLDER` once, which nodes share with
+    --scheduler or --slurm. Finished parts are not made again.
     """
     from waystage import dedup
 
     if to_merge:
-        if source is not None or parts_in is not None or dry_run or nodes is not None:
-            raise UserError(
-                "--merge takes only parts: omit SOURCE, --parts-in, --dry-run, --scheduler and --slurm",
-                ExitCode.USAGE,
-            )
+        if source is not None or parts_in is not None or dry_run:
+            raise UserError("--merge takes only parts: omit SOURCE, --parts-in and --dry-run", ExitCode.USAGE)
         paths = [path for given in to_merge for path in _parts_of(given)]
+        if nodes is not None:
+            refuse(("estimate", "sample"), "no effect with --scheduler or --slurm; omit one of them")
+            _say(_merged_on_nodes(nodes, paths, output), output)
+            return
         with output.progress() as progress:
             if estimate:
                 found = dedup.estimate(paths, progress, sample or dedup.report.SAMPLE, seed)
@@ -206,6 +207,15 @@ def _on_nodes(
         return
     value = {"parts": [str(path) for path in made], "kept": kept}
     output.result(value, f"{len(made) - kept} parts made, {kept} kept: waystage dedup --merge {parts_in}")
+
+
+def _merged_on_nodes(nodes: Where, paths: list[Path], output: Output) -> Report:
+    from waystage.dedup.on_nodes import merge_on_nodes
+    from waystage.nodes.shared import needed
+
+    marks = [needed(folder) for folder in sorted({path.parent for path in paths})]
+    with output.progress() as progress, joined(nodes, output) as engine:
+        return merge_on_nodes(engine, paths, progress, directory=nodes.directory, marks=marks)
 
 
 def _parts_of(given: Path) -> list[Path]:

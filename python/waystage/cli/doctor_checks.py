@@ -208,6 +208,15 @@ def _io_library() -> str:
     return f"{path.name}, interface {version}"
 
 
+def _pages() -> str:
+    from waystage import shipped
+
+    docs, experiments = shipped.folder("docs"), shipped.folder("experiments")
+    if docs is None or experiments is None:
+        raise Trouble("the wheel was built without pages and experiments", "make dist", "limited")
+    return f"{docs} and {experiments}"
+
+
 def _native() -> str:
     try:
         import waystage._native as native
@@ -323,6 +332,7 @@ CHECKS: tuple[Check, ...] = (
     Check("command", False, "running waystage by name", _completion),
     Check("native module", True, "probes, staging", _native),
     Check("I/O library", False, "collective I/O, coupling by name", _io_library),
+    Check("pages", False, "what messages refer to", _pages),
     Check("backplane", True, "events between controllers", _backplane),
     Check("root", True, "the lab", _root),
     Check("namespaces", True, "hosts of the lab", _namespaces),

@@ -75,6 +75,7 @@ KINDS: dict[str, ExitCode] = {
     "ends": ExitCode.BAD_INPUT,
     "other-journal": ExitCode.BAD_INPUT,
     "input": ExitCode.BAD_INPUT,
+    "too-many": ExitCode.PARTIAL,
 }
 """Statuses by the attribute `kind` of an error of the data plane, before that of its class."""
 

@@ -18,7 +18,6 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.connecting import configuration, connection_options
-from waystage.cli.flows import settings_text
 
 _WAIT_SECONDS = 0.5
 """How often to check for an interrupt."""
@@ -80,45 +79,17 @@ def _show(item: Any, output: Output) -> None:
 
     from waystage.backplane.keys import type_name
     from waystage.events import UnknownEvent
+    from waystage.view.describe import flow_text
 
     body = item.event.body if isinstance(item.event, UnknownEvent) else msgspec.to_builtins(item.event)
     when = datetime.fromtimestamp(item.time_ns / 1e9).astimezone()
     head = {"type": type_name(item.event), "time": when.isoformat(), "source": item.source}
-    text = _flow_words(item.event) or json.dumps(body, ensure_ascii=True, default=str)
+    text = flow_text(item.event) or json.dumps(body, ensure_ascii=True, default=str)
     short = text if len(text) <= 160 else f"{text[:157]}..."
     output.result(
         {**head, "seq": item.seq, "event_id": item.event_id, "body": body},
         f"{when:%H:%M:%S.%f} {head['type']} {short} ({item.source})",
     )
-
-
-def _flow_words(event: Any) -> str | None:
-    """Events of flows as words; None for others."""
-    from waystage import events
-
-    match event:
-        case events.FlowStarted():
-            ways = [end.peer or end.host or "?" for end in (event.source, event.destination)]
-            job = f"job {event.job_id}" if event.job_id else "no job"
-            return f"{event.flow_id} {event.traffic} {job} {event.user} {event.engine} {ways[0]} -> {ways[1]}"
-        case events.FlowProgress():
-            rate = sum(use.rate_bps for use in event.flows) / 8e6
-            return f"{event.agent}: {len(event.flows)} flows, {rate:,.1f} MB/s"
-        case events.FlowFinished():
-            return f"{event.flow_id} {event.outcome}, {event.bytes_done / 1e6:,.1f} MB"
-        case events.FlowAdjusted():
-            return f"{event.flow_id} version {event.settings.version}: {settings_text(event.settings)}"
-        case events.FlowRequested():
-            return f"{event.flow_id} by {event.user}: {', '.join(bytes(a).decode() for a in event.actions)}"
-        case events.FlowRefused():
-            return f"{event.flow_id}: {event.reason}"
-        case events.AggregatorReport():
-            queued = sum(use.queue_bytes for use in event.servers) / 1e6
-            return f"{event.agent}: {len(event.servers)} aggregators, {queued:,.1f} MB queued"
-        case events.IoCompleted():
-            times = f"waited {event.waited_ns / 1e9:.3f} s, took {event.took_ns / 1e9:.3f} s"
-            return f"{event.app} operation {event.op}: {event.bytes / 1e6:,.1f} MB, {times}"
-    return None
 
 
 def _list(output: Output) -> None:

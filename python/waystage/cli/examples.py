@@ -14,7 +14,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "waystage copy /data/run42 /scratch/run42 --verify",
         "waystage copy /scratch/run7 ada@far.example.org:/archive/run7",
         "waystage copy /scratch/run7 /archive/run7 --bandwidth-limit 200M",
-        "waystage copy /data/run42 /scratch/run42 --dry-run",
+        "waystage copy /data/run42 /scratch/run42 --delete --dry-run",
+        "waystage copy results.csv plots /archive/run42/",
+        "waystage copy /archive/run42.tar - | tar x",
+    ),
+    "remote ls": ("waystage remote ls -l ada@far.example.org:/archive",),
+    "remote mkdir": ("waystage remote mkdir -p ada@far.example.org:/archive/2026/run7",),
+    "remote rm": ("waystage remote rm -r ada@far.example.org:/archive/run6",),
+    "remote mv": (
+        "waystage remote mv ada@far.example.org:/archive/run7 ada@far.example.org:/archive/run7.done",
     ),
     "verify": ("waystage verify /data/run42 /scratch/run42",),
     "compare": (
@@ -75,8 +83,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "waystage controller --listen tls/198.51.100.1:7447 --tls-ca ca.pem --tls-certificate site.pem "
         "--tls-key site.key",
     ),
+    "view": (
+        "waystage view",
+        "waystage view results/demo-20260102T030405Z",
+        "waystage view --listen 127.0.0.1:0",
+    ),
+    "top": ("waystage top", "waystage top --once"),
     "flows": ("waystage flows --job 4711", "waystage flows --local --watch"),
-    "flows set": ("waystage flows set node3:5f0c1b2a9d8e7f60 --rate 200M",),
+    "flows set": ("waystage flows set node3:5f0c1b2a9d8e7f60 --bandwidth-limit 200M",),
     "flows pause": ("waystage flows pause node3:5f0c1b2a9d8e7f60",),
     "flows resume": ("waystage flows resume node3:5f0c1b2a9d8e7f60",),
     "events": (

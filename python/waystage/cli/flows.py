@@ -16,10 +16,9 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
 from waystage.cli.connecting import configuration
-from waystage.cli.quantities import Rate
+from waystage.cli.quantities import RateOrOff
 
 if TYPE_CHECKING:
-    from waystage.events import FlowSettings
     from waystage.state import FlowInfo
 
 MODES = ("fair", "fast-start", "modest", "aggressive")
@@ -76,30 +75,31 @@ def command(
 
 @command.command("set")
 @click.argument("flow_id", metavar="ID")
-@click.option("--rate", type=Rate(), metavar="RATE", help="Limit of the rate, e.g. 100M.")
-@click.option("--no-rate", is_flag=True, help="Lift the limit.")
+@click.option(
+    "--bandwidth-limit",
+    "limit",
+    type=RateOrOff(),
+    metavar="RATE|off",
+    help="Limit of the rate, e.g. 100M; off lifts it.",
+)
 @click.option("--mode", type=click.Choice(MODES), help="Wide-area mode.")
 @click.option("--loaders", type=click.IntRange(1, 4096), help="Loaders for each storage target.")
 @output_options
-def set_(
-    flow_id: str, rate: int | None, no_rate: bool, mode: str | None, loaders: int | None, output: Output
-) -> None:
+def set_(flow_id: str, limit: int | None, mode: str | None, loaders: int | None, output: Output) -> None:
     """Ask a running flow to keep to a rate, mode or number of loaders.
 
     On the node where it runs: your own flows, any as root; as root on the global controller's machine: any flow. A
     policy's lower rate still holds.
     """
-    if rate is not None and no_rate:
-        raise UserError("--rate and --no-rate exclude each other: omit one", ExitCode.USAGE)
     wanted: dict[str, Any] = {}
-    if rate is not None or no_rate:
-        wanted["rate_bps"] = None if rate is None else rate * 8
+    if limit is not None:
+        wanted["rate_bps"] = limit * 8 or None
     if mode is not None:
         wanted["mode"] = mode
     if loaders is not None:
         wanted["loaders"] = loaders
     if not wanted:
-        raise UserError("nothing to set: give --rate, --no-rate, --mode or --loaders", ExitCode.USAGE)
+        raise UserError("nothing to set: give --bandwidth-limit, --mode or --loaders", ExitCode.USAGE)
     _change(flow_id, wanted, "asked to change", output)
 
 
@@ -190,6 +190,7 @@ def _text(rows: list[dict[str, Any]]) -> str:
     import msgspec
 
     from waystage.events import FlowSettings
+    from waystage.view.describe import settings_text
 
     if not rows:
         return "no flows"
@@ -213,15 +214,3 @@ def _text(rows: list[dict[str, Any]]) -> str:
 def _done(done: int, total: int) -> str:
     share = f" of {total / 1e6:,.0f} MB ({done / total:.0%})" if total > 0 else " MB"
     return f"{done / 1e6:,.0f}{share}"
-
-
-def settings_text(settings: FlowSettings) -> str:
-    """What a flow is asked to keep to, in words."""
-    words = ["paused"] if settings.paused else []
-    if settings.rate_bps is not None:
-        words.append(f"{settings.rate_bps / 8e6:,.1f} MB/s")
-    if settings.mode is not None:
-        words.append(settings.mode)
-    if settings.loaders is not None:
-        words.append(f"{settings.loaders} loaders")
-    return ", ".join(words) or "-"

@@ -58,14 +58,14 @@ TOGETHER = 256
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the order.")
 @click.option(
     "--memory",
-    type=Size(1 << 20, unit="Mi"),
+    type=Size(1 << 20),
     default="256Mi",
     show_default=True,
     help="Maximum read-ahead, e.g. 1Gi (docs/reference/units.md).",
 )
 @click.option(
     "--piece",
-    type=Size(1 << 10, unit="Ki"),
+    type=Size(1 << 10),
     default="4Mi",
     show_default=True,
     help="Maximum size of a read, e.g. 4Mi.",

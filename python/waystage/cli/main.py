@@ -26,6 +26,7 @@ from waystage.cli.examples import with_examples
 SECTIONS: dict[str, dict[str, str]] = {
     "Move data": {
         "copy": "Copy a tree or a file, also between hosts: resumable, optionally verified.",
+        "remote": "List, make, remove and rename in the directories of a server.",
         "verify": "Verify a copy against its source.",
         "compare": "Compare two trees or catalogs, or two runs.",
         "stage": "Stage a job's data in before it starts and out after it ended.",
@@ -52,6 +53,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "See and control flows": {
         "controller": "Run a site controller.",
+        "view": "Show a site or a recorded run in a browser.",
+        "top": "Show a site in the terminal.",
         "flows": "List running flows, and pace them.",
         "events": "Watch, publish and describe events.",
         "state": "Show, save and compare the state of a controller.",
@@ -77,8 +80,26 @@ SUBCOMMANDS: dict[str, str] = {name: text for part in SECTIONS.values() for name
 MOST_SUGGESTIONS = 3
 
 
+class ReaderGone(Exception):
+    """The reader of stdout or stderr has left, as `head` does. Not an OSError, which click would end with status 1."""
+
+
 class LazyGroup(click.Group):
     """A group whose subcommands are modules of this package, imported when they are called."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError:
+            raise ReaderGone from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGone from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(SUBCOMMANDS)
@@ -155,6 +176,14 @@ def run(arguments: list[str]) -> int:
     """Run `waystage arguments...` and return its exit status. Prints at most one error."""
     _unwind_on_termination()
     try:
+        return _run(arguments)
+    except (ReaderGone, BrokenPipeError):
+        _leave_broken_pipes()
+        return ExitCode.OK
+
+
+def _run(arguments: list[str]) -> int:
+    try:
         status = group.main(args=arguments, prog_name="waystage", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else ExitCode.OK
@@ -172,10 +201,8 @@ def run(arguments: list[str]) -> int:
         return _fail(arguments, error.format_message(), ExitCode.FAILED)
     except (KeyboardInterrupt, click.Abort):
         return _fail(arguments, "interrupted", ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output went away, as `head` does; the interpreter must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
+    except (ReaderGone, BrokenPipeError):
+        raise
     except Exception as error:
         from waystage.cli.errors import explain
 
@@ -184,13 +211,25 @@ def run(arguments: list[str]) -> int:
 
 def _fail(arguments: list[str], message: str, code: ExitCode) -> int:
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--json" in own:
-        import json
+    try:
+        if "--json" in own:
+            import json
 
-        click.echo(json.dumps({"error": message, "exit_code": int(code)}, ensure_ascii=False))
-    else:
-        click.echo(f"waystage: error: {message}", err=True)
+            click.echo(json.dumps({"error": message, "exit_code": int(code)}, ensure_ascii=False))
+        else:
+            click.echo(f"waystage: error: {message}", err=True)
+    except BrokenPipeError:
+        _leave_broken_pipes()
     return int(code)
+
+
+def _leave_broken_pipes() -> None:
+    """Send what remains in buffers to /dev/null: the interpreter would complain about it at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _unwind_on_termination() -> None:

@@ -36,6 +36,11 @@ from waystage.cli.quantities import Size
 @click.option(
     "--tags", is_flag=True, help="Let packets carry primitive, ranks, communicator and job of their message."
 )
+@click.option(
+    "--multicast",
+    is_flag=True,
+    help="Let switches copy the data of MPI_Bcast and MPI_Allgather, where that is measured to be faster.",
+)
 @click.option("--job", metavar="ID", help="Job that the program belongs to. Default: Slurm's.")
 @click.option(
     "--memory", type=Size(), metavar="SIZE", help="Memory of each node's aggregator for data, e.g. 256M."
@@ -57,6 +62,7 @@ def command(
     paths: bool,
     profile: Path | None,
     tags: bool,
+    multicast: bool,
     job: str | None,
     memory: int | None,
     storage_timeout: float | None,
@@ -72,12 +78,15 @@ def command(
     """
     from waystage.mpi_io import Missing, MpiIoError, Options, run
 
-    if not io and not paths and not tags and profile is None:
-        raise UserError("nothing to do: give --io, --paths, --tags or --profile FILE", ExitCode.USAGE)
+    if not (io or paths or tags or multicast) and profile is None:
+        raise UserError(
+            "nothing to do: give --io, --paths, --tags, --multicast or --profile FILE", ExitCode.USAGE
+        )
     options = Options(
         io=io,
         paths=paths,
         tags=tags,
+        multicast=multicast,
         profile=profile,
         verbose=verbose,
         job=job,
@@ -93,6 +102,8 @@ def command(
         raise UserError(str(error), ExitCode.FAILED) from None
     if done.untagged and not quiet:
         Output(quiet=quiet).note(f"packets got no tags: {done.untagged}")
+    if done.not_multicast and not quiet:
+        Output(quiet=quiet).note(f"broadcasts are not by multicast: {done.not_multicast}")
     if done.profiled is not None:
         say(done.profiled, Output(quiet=quiet))
         for world in done.profiled.spawned:

@@ -43,7 +43,7 @@ from waystage.cli.quantities import Size
 )
 @click.option(
     "--piece",
-    type=Size(1 << 10, unit="Ki"),
+    type=Size(1 << 10),
     default="1Mi",
     show_default=True,
     help="Maximum size of a read, e.g. 1Mi (docs/reference/units.md).",

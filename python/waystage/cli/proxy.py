@@ -25,6 +25,7 @@ from waystage.cli.reaching import Session, Trust, believing, server_options, sho
 from waystage.cli.reporting import job_option
 from waystage.cli.service import (
     Signals,
+    log_format_option,
     ready_file_option,
     removed_at_exit,
     service_log,
@@ -120,6 +121,7 @@ POLL_S = 0.1
 )
 @ready_file_option("File to write with the listening addresses when connected")
 @job_option
+@log_format_option
 @output_options
 def command(
     server: str,

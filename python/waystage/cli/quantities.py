@@ -40,16 +40,11 @@ class Size(_Quantity[int]):
 
     name = "size"
 
-    def __init__(self, least: int = 0, most: int | None = None, *, unit: str = "") -> None:
-        """`unit` is the unit of a bare number in earlier releases: such a number is refused as ambiguous."""
+    def __init__(self, least: int = 0, most: int | None = None) -> None:
         super().__init__(least, most)
-        self._unit = unit
 
     def read(self, value: object) -> int:
         """The size in bytes. Raises UnitError."""
-        if self._unit and str(value).strip().isdigit():
-            text = str(value).strip()
-            raise UnitError(f"{text!r} has no unit: write {text}{self._unit}, or {text}B for bytes")
         return parse_size(value, **self._bounds)
 
 
@@ -64,6 +59,14 @@ class Rate(_Quantity[int]):
     def read(self, value: object) -> int:
         """The rate in bytes a second. Raises UnitError."""
         return parse_rate(value, **self._bounds)
+
+
+class RateOrOff(Rate):
+    """`100M`, or `off` for no limit, which is 0."""
+
+    def read(self, value: object) -> int:
+        """The rate in bytes a second; 0 for none. Raises UnitError."""
+        return 0 if value == "off" else super().read(value)
 
 
 class BitRate(_Quantity[float]):

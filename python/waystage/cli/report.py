@@ -17,8 +17,14 @@ from waystage.cli.folders import writing
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--perfetto",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write the run to FILE as a trace for Perfetto (ui.perfetto.dev).",
+)
 @output_options
-def command(folder: Path, output: Output) -> None:
+def command(folder: Path, perfetto: Path | None, output: Output) -> None:
     """Rewrite report.html in FOLDER from its records, and print the comparison.
 
     FOLDER is the output of `waystage run`. For a sweep, only the comparison is printed. Exit status 7 if the
@@ -28,6 +34,8 @@ def command(folder: Path, output: Output) -> None:
     from waystage.experiment.results import ResultError, RunResult, read
 
     try:
+        if perfetto is not None:
+            _write_trace(folder, perfetto)
         result = read(folder)
         with writing(folder):
             answer = describe(folder, result)
@@ -36,3 +44,14 @@ def command(folder: Path, output: Output) -> None:
     output.result(answer.value, answer.text)
     if isinstance(result, RunResult) and not result.valid:
         click.get_current_context().exit(ExitCode.INVALID)
+
+
+def _write_trace(folder: Path, file: Path) -> None:
+    from waystage.outputs import write_whole
+    from waystage.view.perfetto import trace
+
+    data = trace(folder)
+    try:
+        write_whole(file, data)
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}") from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table, walk_options
-from waystage.cli.copy import SHOWN, size_text
+from waystage.cli.copy_report import SHOWN, size_text
 from waystage.cli.quantities import Rate
 from waystage.cli.reporting import job_option
 from waystage.flows import FlowDescription, reported, storage
@@ -91,7 +91,7 @@ PARTS = (
     help="Do not force data to storage before a new file takes the name: a power failure may then lose it.",
 )
 @click.option(
-    "--bandwidth-limit", "rate", type=Rate(), metavar="RATE", help="Limit the read rate, e.g. 200M/s."
+    "--bandwidth-limit", "rate", type=Rate(), metavar="RATE", help="Limit the read rate, e.g. 200M."
 )
 @click.option(
     "--workers", type=click.IntRange(1, 1024), help="Number of threads. Default: four per core, at most 32."

@@ -41,6 +41,7 @@ class Options:
     processes: int | None
     agreed: bool
     nodes: Where | None = None
+    view_at: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,14 @@ class Planned:
     "--processes", type=click.IntRange(min=1), help="Concurrent runs of a sweep [default: one per core]."
 )
 @click.option("--yes", "agreed", is_flag=True, help="Do not ask before more than 100,000 runs of a sweep.")
+@click.option(
+    "--view",
+    "view_at",
+    metavar="[HOST:PORT]",
+    is_flag=False,
+    flag_value="127.0.0.1:8077",
+    help="Show the run in a browser while it goes on; the address is printed [default address: 127.0.0.1:8077].",
+)
 @nodes_options
 @output_options
 def command(
@@ -89,6 +98,7 @@ def command(
     out: Path | None,
     processes: int | None,
     agreed: bool,
+    view_at: str | None,
     nodes: Where | None,
     output: Output,
 ) -> None:
@@ -109,7 +119,9 @@ def command(
 
     plan = {"policies": _policies, "sweep": _sweep, "contention": _contention}[kind_of(experiment)]
     try:
-        planned = plan(experiment, Options(world, policies, sets, seed, processes, agreed, nodes), output)
+        planned = plan(
+            experiment, Options(world, policies, sets, seed, processes, agreed, nodes, view_at), output
+        )
     except ExperimentError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
     folder = out or planned.folder or default_folder(planned.name)
@@ -151,9 +163,37 @@ def _policies(path: Path, options: Options, output: Output) -> Planned:
     world = _world(options.world)
     return Planned(
         chosen.name,
-        lambda folder, progress: world.run(chosen, folder, progress),
+        lambda folder, progress: _watched(world, chosen, options.view_at, output, folder, progress),
         (f"topology {topology.name}: {slow}",) if slow else (),
     )
+
+
+def _watched(
+    world: World,
+    experiment: Experiment,
+    view_at: str | None,
+    output: Output,
+    folder: Path,
+    progress: Progress,
+) -> object:
+    """Run, shown in a browser if asked for. Raises UserError for an address that cannot be served."""
+    if view_at is None:
+        return world.run(experiment, folder, progress)
+    from waystage.view.running import Running
+    from waystage.view.serving import Options as PageOptions
+    from waystage.view.serving import Serving, ServingError
+
+    running = Running(f"{experiment.name} ({world.name})", simulated=world.name == "sim")
+    try:
+        serving = Serving(running.feed, running.fold, PageOptions(listen=view_at))
+    except ServingError as error:
+        raise UserError(f"--view: {error}", ExitCode.USAGE) from None
+    world.watcher = running
+    with serving.in_thread():
+        output.note(f"open {serving.link}")
+        result = world.run(experiment, folder, progress)
+    output.note(f"the page has ended with the run: `waystage view {folder}` shows it again")
+    return result
 
 
 def _sweep(path: Path, options: Options, output: Output) -> Planned:
@@ -224,6 +264,7 @@ def _contention(path: Path, options: Options, output: Output) -> Planned:
 
 def _only(path: Path, what: str, options: Options, foreign: Mapping[str, object]) -> None:
     """Raises UserError for another world than the simulator, and for options of comparisons of policies."""
+    foreign = {**foreign, "--view": options.view_at}
     if options.world != "sim":
         raise UserError(f"{path.name} is {what}, which the simulator runs: use --on sim", ExitCode.USAGE)
     for name, value in foreign.items():

@@ -21,6 +21,7 @@ from waystage.cli.common import ExitCode, Output, UserError, output_options, tak
 from waystage.cli.serve_flows import SessionFlows
 from waystage.cli.service import (
     Signals,
+    log_format_option,
     ready_file_option,
     removed_at_exit,
     service_log,
@@ -63,6 +64,7 @@ POLL_S = 0.2
     help="Only check the configuration and access to the files it names; exit status 3 on a problem.",
 )
 @ready_file_option("File to write with the address when ready")
+@log_format_option
 @output_options
 def command(
     config: Path | None,

@@ -9,6 +9,8 @@ Must not know: which service it is.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import json
 import logging
 import os
 import signal
@@ -40,6 +42,54 @@ def ready_file_option(help_text: str) -> Callable[[F], F]:
 def pem_option(name: str, help_text: str) -> Callable[[F], F]:
     """An option that names a PEM file."""
     return click.option(name, type=click.Path(dir_okay=False), help=f"PEM file of {help_text}.")
+
+
+def log_format_option(function: F) -> F:
+    """The option `--log-format`, which acts when it is read: a process has one log."""
+
+    def choose(ctx: click.Context, param: click.Parameter, value: str) -> None:
+        _Format.json = value == "json"
+
+    return click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        expose_value=False,
+        callback=choose,
+        help="Format of log lines; json is one object a line: time, level, logger, message.",
+    )(function)
+
+
+def start_logging(*, quiet: bool) -> None:
+    """Log to stderr, in the format asked for; only warnings where it is to be quiet."""
+    handler = logging.StreamHandler()
+    if _Format.json:
+        handler.setFormatter(_JsonLines())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, handlers=[handler])
+
+
+class _Format:
+    json = False
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        found = {
+            "time": _moment(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            found["exception"] = self.formatException(record.exc_info)
+        return json.dumps(found)
+
+
+def _moment(since_epoch: float) -> str:
+    return datetime.datetime.fromtimestamp(since_epoch, datetime.UTC).isoformat(timespec="milliseconds")
 
 
 class Signals:
@@ -94,19 +144,23 @@ def removed_at_exit(ready_file: Path | None) -> Iterator[None]:
 
 def write_line(log: TextIO, text: str) -> None:
     """Write a line with the time."""
+    if _Format.json:
+        line = {"time": _moment(time.time()), "level": "info", "logger": "waystage", "message": text}
+        log.write(json.dumps(line) + "\n")
+        return
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     # Text of the peer must not look like our own lines.
     clean = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
     log.write(f"{now} {clean}\n")
 
 
-def write_ready(path: Path | None, text: str) -> None:
-    """Write the service's address to the ready file, if there is one. Raises UserError."""
+def write_ready(path: Path | None, text: str, mode: int = 0o666) -> None:
+    """Write the service's address to the ready file, if there is one; new, with this mode. Raises UserError."""
     if path is None:
         return
     # Who waits for the file never sees it empty.
     try:
-        write_whole(path, text.encode("ascii"))
+        write_whole(path, text.encode("ascii"), mode)
     except OSError as error:
         raise UserError(f"cannot write --ready-file {path}: {error.strerror}") from None
 

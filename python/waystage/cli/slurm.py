@@ -73,6 +73,12 @@ def command() -> None:
 @click.option("--endpoint", help="Endpoint of a controller, as of `waystage notify`.")
 @click.option("--config", help="YAML file with endpoints and certificates, as of `waystage notify`.")
 @click.option(
+    "--check-scripts/--no-check-scripts",
+    default=None,
+    help="With burst buffers, also install job_submit.lua (JobSubmitPlugins=lua), which refuses scripts whose only "
+    "directives are misspelt; Slurm shows those to no burst buffer.",
+)
+@click.option(
     "--keep-prolog/--own-prolog",
     default=None,
     help="Leave the site's PrologSlurmctld and EpilogSlurmctld, which call the installed waystage-prolog and "

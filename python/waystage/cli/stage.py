@@ -18,7 +18,8 @@ from typing import Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
-from waystage.cli.copy import size_text
+from waystage.cli.copy_expected import in_words
+from waystage.cli.copy_report import size_text
 from waystage.cli.quantities import Rate
 
 COLUMNS = ("id", "job", "dir", "state", "done", "of", "files", "s", "source", "destination")
@@ -276,10 +277,7 @@ def _planned(request: dict[str, Any], output: Output) -> int:
         expected = f"unknown: nothing was measured yet for {plan['between']}"
     else:
         whose = "" if found["own"] else " of other users"
-        expected = (
-            f"{found['seconds']:.1f} s; {found['least']:.1f} to {found['greatest']:.1f} s by {found['count']} measured"
-            f" transfers{whose}, {plan['between']}"
-        )
+        expected = f"{in_words(found, 'transfers' + whose)}, {plan['between']}"
     lines = [
         f"would move {size_text(plan['bytes'])} in {plan['files']:,} files: {request['source']} -> {request['destination']}",
         f"expected time: {expected}",

@@ -7,7 +7,6 @@ Must not know: how requests are carried out.
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import signal
@@ -20,7 +19,7 @@ import click
 from waystage.cli.common import Output, UserError, output_options, take_descriptors
 from waystage.cli.connecting import configuration
 from waystage.cli.quantities import Size
-from waystage.cli.service import tell_systemd, write_ready
+from waystage.cli.service import log_format_option, start_logging, tell_systemd, write_ready
 from waystage.outputs import remove_written
 
 
@@ -120,6 +119,7 @@ from waystage.outputs import remove_written
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write when ready; removed at exit.",
 )
+@log_format_option
 @output_options
 def command(ready_file: Path | None, output: Output, **options: Any) -> None:
     """Run the stager until SIGTERM or Ctrl-C.
@@ -131,10 +131,7 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
     from waystage.local_client import LocalRpcError
     from waystage.staging.daemon import Stager
 
-    logging.basicConfig(
-        level=logging.WARNING if output.quiet else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    start_logging(quiet=output.quiet)
     take_descriptors()
     stager = Stager(_settings(options))
     for number in (signal.SIGTERM, signal.SIGINT):

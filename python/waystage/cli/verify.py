@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     type=click.Choice(["mtime", "mode", "uid", "gid", "links"]),
     help="Ignore this attribute (repeatable).",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two per core, at most 16.")
+@click.option(
+    "--workers",
+    "threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads. Default: two per core, at most 16.",
+)
 @click.option(
     "--top",
     type=click.IntRange(min=1),

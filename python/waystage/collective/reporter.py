@@ -34,6 +34,12 @@ POLL_S, POLL_SCHEDULED_S = 0.02, 0.002
 
 RECONNECT_S = 1.0
 TIMEOUT_S = 1.0
+PROMPT_S = 0.1
+"""Service is reported this soon after an operation at this aggregator, so that a policy knows of it before the next."""
+
+PROMPT_EVERY_S = 0.3
+"""Not more often than this, beside the reports of each second: the agent takes 20 lines a second."""
+
 BURST_S = 0.2
 """Operations without a grant that follow each other faster than this are reported together: the agent takes 20 lines a
 second."""
@@ -75,6 +81,8 @@ class _Application:
         self.done = 0
         self.untold, self.untold_bytes = 0, 0
         self.told_at = 0.0
+        self.served = (0, 0.0)
+        """Bytes served when that was last reported, and the time."""
         self.open: dict[str, Any] | None = None
         self.epoch = 0
 
@@ -86,6 +94,7 @@ class _Reporter:
         self._applications: dict[str, _Application] = {}
         self._status: Mapping[str, Any] = {}
         self._storage: dict[bytes, str] = {}
+        self._looked_at = 0.0
         self._ended = threading.Event()
         self._warned = False
         self._thread = threading.Thread(target=self._run, name="waystage-io-reporter", daemon=True)
@@ -104,6 +113,7 @@ class _Reporter:
                 now = time.monotonic()
                 self._read(due - now)
                 self._act()
+                self._report_served()
                 if time.monotonic() >= due:
                     due = time.monotonic() + REPORT_S
                     self._report_all()
@@ -248,6 +258,24 @@ class _Reporter:
         for app in self._applications.values():
             self._report(app)
 
+    def _report_served(self) -> None:
+        """Report applications whose operation at this aggregator has ended since their last report."""
+        now = time.monotonic()
+        if not self._applications or now - self._looked_at < PROMPT_S:
+            return
+        self._looked_at = now
+        self._status = self._process.status()
+        for app in self._applications.values():
+            served = self._status.get("served", {}).get(app.name)
+            size, told_at = app.served
+            if (
+                served
+                and served["bytes"] != size
+                and not served["queue_bytes"]
+                and now - told_at >= PROMPT_EVERY_S
+            ):
+                self._report(app)
+
     def _report(self, app: _Application) -> None:
         served = self._status.get("served", {}).get(app.name)
         known = self._status.get("apps", {}).get(app.name, {})
@@ -259,6 +287,7 @@ class _Reporter:
             "bytes": known.get("op_bytes", 0) if waiting else 0,
         }
         if served is not None:
+            app.served = (served["bytes"], time.monotonic())
             message["servers"] = [
                 {
                     "aggregator": self._name,

@@ -18,8 +18,11 @@ from waystage.events import (
     Envelope,
     Event,
     MpiProgramFinished,
+    MpiRanksReported,
     PathsChanged,
 )
+from waystage.interconnect import multicast
+from waystage.policies.multicast_trees import located, tree_number
 from waystage.state import State
 
 MOST = 4096
@@ -42,15 +45,28 @@ class CollectivePlacements:
             if event.app not in state.mpi.programs:
                 self._waiting = {key: None for key in self._waiting if key[0] != event.app}
             return
-        elif not isinstance(event, PathsChanged):
+        elif not isinstance(event, PathsChanged | MpiRanksReported):
             return
         if self._waiting and state.requested in (None, state.in_force):
             waiting, self._waiting = self._waiting, {}
             for app, key in waiting:
                 program = state.mpi.programs.get(app)
+                if program is not None and key in program.trees and not located(state, app, key):
+                    self._waiting[app, key] = None  # some of its ranks have not reported yet
+                    continue
+                group = _group(state, app, key)
                 hosts = program.hosts.values() if program is not None else ()
                 for agent in dict.fromkeys(host.agent for host in hosts):
-                    self._publish(CollectivePlaced(app=app, agent=agent, key=key))
+                    self._publish(CollectivePlaced(app=app, agent=agent, key=key, group=group))
 
     def tick(self, state: State) -> None:
         """Nothing is due by the clock."""
+
+
+def _group(state: State, app: str, key: str) -> str | None:
+    """The address of the tree that was asked for; empty where there is none, None where none was."""
+    program = state.mpi.programs.get(app)
+    if program is None or key not in program.trees:
+        return None
+    number = tree_number(state, state.requested, app, key) if state.requested is not None else None
+    return "" if number is None else multicast.address(number)

@@ -8,12 +8,29 @@ Must not know: the backplane, actuators, threads, clocks. The simulator uses it 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from waystage.events import Action, AssignPaths, Decided, Envelope, FlowAction, IoAction, PolicyFailed
 from waystage.policies.base import Policy, reason_of
 from waystage.state import State
 
 log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """A policy with a state elsewhere, which follows that of the engine. `failure`, of the last event, may come with
+    actions; it is that of the policy `failed_name`."""
+
+    failure: Exception | None
+    failed_name: str
+
+    def follow(self, item: Envelope) -> None:
+        """`item` has been folded."""
+
+    def record(self, actions: Sequence[Action]) -> None:
+        """`actions` have been recorded."""
 
 
 class PolicyEngine:
@@ -27,11 +44,15 @@ class PolicyEngine:
         self.state = state if state is not None else State()
         self.policy_errors = 0
         self.failure: Exception | None = None
+        self.failed_name = policy.name
         self.reason = ""
+        self._follower = policy if isinstance(policy, Follower) else None
 
     def handle(self, item: Envelope) -> list[Action]:
         """The policy's actions on this event, already recorded in the state; `[]` where it raised."""
         self.state.apply(item)
+        if self._follower is not None:
+            self._follower.follow(item)
         self.failure, self.reason = None, ""
         if isinstance(item.event, Decided | PolicyFailed):
             return []  # its own answer: nothing to answer
@@ -46,6 +67,10 @@ class PolicyEngine:
             self.failure = error
             log.exception("policy %s failed on %s", self.policy.name, type(item.event).__name__)
             return []
+        if self._follower is not None:
+            self.failure, self.failed_name = self._follower.failure, self._follower.failed_name
+            self.policy_errors += self.failure is not None
+            self._follower.record(actions)
         self.record(actions)
         self.reason = reason_of(answer)
         return actions

@@ -238,6 +238,8 @@ class GlobalController:
                 self._decisions[n] = tuple(actions)
             self.stats.decisions += 1
             self._act(actions, entry.envelope)
+        # What an application waits for goes first: observers send settings, and the record of the decision follows.
+        self._observe(lambda observer: observer.seen(entry.envelope, self._engine.state))
         if actions or self._engine.reason:
             self.publish(
                 Decided(
@@ -247,7 +249,6 @@ class GlobalController:
                     reason=self._engine.reason,
                 )
             )
-        self._observe(lambda observer: observer.seen(entry.envelope, self._engine.state))
 
     def _journal_late(self, item: Envelope) -> int:
         """The place of an event that is journalled because a decision was taken on it; 0 where it cannot be."""
@@ -266,7 +267,7 @@ class GlobalController:
             return
         self._told.add((name, text))
         self.publish(
-            PolicyFailed(policy=self._engine.policy.name, cause_id=cause.event_id, event=name, error=text)
+            PolicyFailed(policy=self._engine.failed_name, cause_id=cause.event_id, event=name, error=text)
         )
 
     def _act(self, actions: Sequence[Action], cause: Envelope) -> None:
@@ -365,7 +366,11 @@ def _implied(state: State) -> list[Envelope]:
             found.append((JobStarted(job_id=job.job_id, nodes=job.nodes, user=job.user), job.started_ns))
         for direction, amount in job.staging.items():
             event = StagingStarted(
-                job_id=job.job_id, direction=direction, bytes=amount, nodes=job.nodes, user=job.user
+                job_id=job.job_id,
+                direction=direction,
+                bytes=amount,
+                nodes=job.nodes,
+                user=job.staging_user.get(direction, ""),
             )
             found.append((event, job.staging_ns.get(direction, job.started_ns)))
         if job.io:

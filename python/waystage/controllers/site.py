@@ -20,6 +20,7 @@ from waystage.controllers.demand_meter import DemandMeter
 from waystage.controllers.flow_actuator import FlowActuator
 from waystage.controllers.flow_service import FlowsConfig, serve_flows
 from waystage.controllers.global_controller import GlobalController
+from waystage.controllers.guard import GuardConfig, GuardedPolicy, build
 from waystage.controllers.io_actuator import IoActuator
 from waystage.controllers.job_keeper import JobKeeper
 from waystage.controllers.journal import Sync
@@ -35,7 +36,7 @@ from waystage.flows.agent import FlowAgent
 from waystage.interconnect.openflow_access import Access, Tls, check_listening
 from waystage.jobs.database import JobDatabase
 from waystage.local_rpc import LocalRpcError
-from waystage.policies.base import SHIPPED, PolicyError, load_policy
+from waystage.policies.base import SHIPPED, PolicyError
 
 Tier = Literal["global", "application", "node"]
 
@@ -62,6 +63,7 @@ class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     topology: str | None = None
     policy: str = "null"
     policy_options: dict[str, Any] = {}
+    policy_guard: GuardConfig = GuardConfig()
     openflow: OpenFlowConfig | str | None = None
     flows: FlowsConfig = FlowsConfig()
     file_systems: tuple[FileSystemConfig, ...] = ()
@@ -134,7 +136,6 @@ def start(config: SiteConfig) -> Site:
 def _start_global(config: SiteConfig) -> Site:
     from waystage.interconnect.graphml import read_topology
 
-    policy = load_policy(config.policy, **config.policy_options)
     try:
         facts = declared(config.file_systems, config.wide_paths)
     except FactError as error:
@@ -146,6 +147,9 @@ def _start_global(config: SiteConfig) -> Site:
         access = Access(tls=config.switches.tls, allow=config.switches.allow)
         check_listening(*address, access)  # before anything is opened
     with contextlib.ExitStack() as stack:
+        policy = build(config.policy, config.policy_options, config.policy_guard)
+        if isinstance(policy, GuardedPolicy):
+            stack.callback(policy.close)
         backplane = stack.enter_context(Backplane.open(config.backplane))
         folder = Path(config.state_dir)
         controller = GlobalController(policy, [], backplane, folder, sync=config.sync)

@@ -116,6 +116,8 @@ class Ends:
     """A file with the names that are wanted, each ended by NUL."""
     targets: tuple[str, ...] = ()
     """Storage targets of the source, where its catalog names them."""
+    roots: tuple[str, str] | None = None
+    """Where the source is one file: its directory, and the one that the copy comes into."""
 
     @property
     def dry_run(self) -> bool:
@@ -184,6 +186,36 @@ def copy_on_nodes(
         marking.close()
         last = [Task("directories and hard links", copy_last, (ends,)), *_checks(ends)]
         engine.run(last, whole.finished, _said(progress, "directories and hard links: "), marks=marks)
+    return whole.done
+
+
+def copy_file_on_nodes(
+    engine: Engine,
+    source: Path,
+    destination: str,
+    options: dict[str, Any],
+    progress: Progress,
+    *,
+    workers: int | None = None,
+    rate_bytes_per_s: int | None = None,
+    job_id: str | None = None,
+) -> Copied:
+    """Copy the file `source` to `destination`, a directory or a name, its extents by all workers. Raises CopyError and
+    NodesError."""
+    file, target = Path(os.path.realpath(source)), Path(os.path.abspath(destination))
+    folder = target if target.is_dir() else target.parent
+    rate = rate_bytes_per_s and max(1, rate_bytes_per_s // max(1, engine.threads()))
+    # The slash at the end says that a directory is meant.
+    named = str(target) + "/" * destination.endswith("/")
+    ends = Ends(
+        *(str(file), named, "", workers, False, rate, job_id, options), roots=(str(file.parent), str(folder))
+    )
+    whole = _Whole(engine, ends)
+    size = file.stat().st_size
+    first = whole.task_of_file(os.fsencode(file.name), size)
+    with ExitStack() as held:
+        there = [] if options.get("dry_run") else [held.enter_context(marked(folder))]
+        engine.run([first], whole.finished, progress, marks=[*there, needed(file)], total=float(size))
     return whole.done
 
 
@@ -264,6 +296,13 @@ class _Whole:
         self.work = split(listed, threads, links_apart=links_apart, report=report)
         return self._tasks_of(self.work)
 
+    def task_of_file(self, path: bytes, size: int) -> Task:
+        """The first task of a file."""
+        if size >= DIVIDED_BYTES and self._engine.threads() > 1 and not self._ends.dry_run:
+            shown = f"beginning of {display(path)}"
+            return Task(shown, begin_file, (self._ends, path), weight=0.0, first=True)
+        return self._completing(path, float(size))
+
     def _tasks_of(self, work: Split) -> list[Task]:
         """The large files first: the last tasks to end are then small."""
         large = sorted(work.large, key=lambda one: (-one[1], one[0]))
@@ -271,13 +310,7 @@ class _Whole:
         if ends.names is not None and large:
             asked = _wanted(ends.names).asks_for([path for path, _ in large], [False] * len(large))
             large = [one for one, is_asked in zip(large, asked, strict=True) if is_asked]
-        divides = self._engine.threads() > 1 and not ends.dry_run
-        tasks = [
-            Task(f"beginning of {display(path)}", begin_file, (ends, path), weight=0.0, first=True)
-            if divides and size >= DIVIDED_BYTES
-            else self._completing(path, float(size))
-            for path, size in large
-        ]
+        tasks = [self.task_of_file(path, size) for path, size in large]
         self._waiting.add(work.ranges)
         return tasks
 
@@ -352,12 +385,17 @@ def copy_ranges(here: Here, ends: Ends, number: int, ranges: tuple[Range, ...]) 
 
 def copy_file(here: Here, ends: Ends, path: bytes) -> Result | Begun:
     """In a worker: copy one large file, from where an earlier attempt has left it. Raises CopyError."""
-    return _copy(here, ends, [path], key_of_file(path))
+    return _copy(here, ends, [path], _key_of(ends, path))
 
 
 def begin_file(here: Here, ends: Ends, path: bytes) -> Result | Begun:
     """In a worker: prepare a large file, so that all nodes write its extents. Raises CopyError."""
-    return _copy(here, ends, [path], key_of_file(path), divide=True)
+    return _copy(here, ends, [path], _key_of(ends, path), divide=True)
+
+
+def _key_of(ends: Ends, path: bytes) -> str:
+    """The key of a large file; that of a lone one is the same for this source and destination only."""
+    return key_of_file(path if ends.roots is None else os.fsencode(f"{ends.source}\0{ends.destination}"))
 
 
 def fill(here: Here, ends: Ends, part: Divided) -> Result:
@@ -375,7 +413,10 @@ def fill(here: Here, ends: Ends, part: Divided) -> Result:
     def report(counts: dict[str, int]) -> None:
         here.progress("copying", min(counts["objects"] / len(extents), 0.99))
 
-    with FileFill(ends.source, ends.destination, options) as filling, reported(filling, _flow(ends)) as flow:
+    with (
+        FileFill(*(ends.roots or (ends.source, ends.destination)), options) as filling,
+        reported(filling, _flow(ends)) as flow,
+    ):
         follow(filling, report)
         if not filling.complete:
             flow.outcome = "failed"
@@ -419,7 +460,7 @@ def _copy(
     copying = start(
         ends.source,
         ends.destination,
-        names,
+        names if ends.roots is None else None,
         key,
         here.progress,
         directories=directories,

@@ -41,7 +41,7 @@ def key_of_file(path: bytes) -> str:
 def start(
     source: str,
     destination: str,
-    names: Iterable[bytes],
+    names: Iterable[bytes] | None,
     key: str,
     progress: Callable[[str, float], None],
     *,
@@ -49,9 +49,10 @@ def start(
     objects: tuple[bytes, bytes, bytes, bytes] | None = None,
     **options: Any,
 ) -> TreeCopy:
-    """Start a copy of these entries only, with their storage targets where these are known. Waits while another process works under this key: a worker that its
-    scheduler has lost may still be alive. Raises CopyError."""
-    listed = NameList(b"".join(name + b"\0" for name in names), True, objects)
+    """Start a copy of these entries only, with their storage targets where these are known; None where the source is one
+    file. Waits while another process works under this key: a worker that its scheduler has lost may still be alive.
+    Raises CopyError."""
+    listed = None if names is None else NameList(b"".join(name + b"\0" for name in names), True, objects)
     while True:
         try:
             made = TreeCopyOptions(names=listed, share=(key, directories), **options)

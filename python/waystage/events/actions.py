@@ -12,7 +12,7 @@ import msgspec
 from waystage.events.base import Action, RuleStyle, Spread, TrafficClass
 
 
-class PairPath(msgspec.Struct, frozen=True, kw_only=True):
+class PairPath(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One directed path, source host first, destination host last; `traffic` None for every class."""
 
     path: tuple[str, ...]
@@ -26,11 +26,26 @@ Placement = dict[TrafficClass, dict[str, tuple[str, ...]]]
 Steered = dict[str, dict[str, str]]
 """source host -> destination host -> core switch."""
 
+Primitives = dict[str, tuple[str, ...]]
+"""MPI primitive, such as `bcast` -> core switches."""
+
+
+class MulticastTree(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Copies what one of `hosts` sends to its group to all others, over the tree of `core`. Made for program `app`."""
+
+    app: str
+    hosts: tuple[str, ...]
+    core: str
+
+
+MAX_MULTICAST = 256
+"""Trees of a plan: a switch holds two groups and a few rules for each."""
+
 MAX_STEERED = 256
 """Pairs steered at one edge switch: two thirds of the rules that its table of path indexes may have."""
 
 
-class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
+class PathPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How traffic crosses the interconnect: the complete plan, not a change, so that applying it is idempotent.
 
     `labelled`: every class may use the core switches in `cores[class]` (all, where absent); a
@@ -39,6 +54,9 @@ class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
     and ingress edge switch; a core switch that the class may not use, or that is down, is ignored.
     `steered` gives single pairs of class `mpi` another core switch than their path index has, at most MAX_STEERED an edge
     switch; one that the class may not use, or over which the way is longer, is ignored.
+    `primitives` lets the tagged packets of an MPI primitive use these core switches and no others, steered pairs too;
+    where none of them is up, or the topology leaves no room for tags, they go as other packets of class `mpi`.
+    `multicast` are trees by number, which gives the group's address; those whose core switch is down have no rules.
     `per-pair`: the paths are listed: `base_pairs` are permanent, `pairs` override them by priority.
     """
 
@@ -49,6 +67,8 @@ class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
     cores: dict[TrafficClass, tuple[str, ...]] = {}
     placed: Placement = {}
     steered: Steered = {}
+    primitives: Primitives = {}
+    multicast: dict[int, MulticastTree] = {}
     base_pairs: tuple[PairPath, ...] = ()
     pairs: tuple[PairPath, ...] = ()
 

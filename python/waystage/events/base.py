@@ -33,7 +33,9 @@ class EventError(ValueError):
     """Invalid bytes or fields of an event; the message names the field."""
 
 
-class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Body(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """Outside the cyclic garbage collector, like all that events hold: none of it refers to what holds it."""
+
     schema: ClassVar[int] = 1
 
 
@@ -85,28 +87,39 @@ def _register(types: dict[str, Any], cls: type) -> None:
     types[cls.__name__] = cls
 
 
+_NAMES = (
+    ("job id", "job_id"),
+    ("flow id", "flow_id"),
+    ("application id", "app"),
+    ("aggregator", "aggregator"),
+    ("user name", "user"),
+    ("node name", "nodes"),
+)
+_names_of: dict[type, tuple[tuple[str, str], ...]] = {}
+
+
 def check_names(event: Event) -> None:
     """Reject ids that are empty, too long, or carry control characters. Raises EventError."""
-    job_id = getattr(event, "job_id", None)
-    if isinstance(job_id, str):
-        check_name("job id", job_id)
-    flow_id = getattr(event, "flow_id", None)
-    if isinstance(flow_id, str):
-        check_name("flow id", flow_id)
-    for what, field in (("application id", "app"), ("aggregator", "aggregator")):
-        name = getattr(event, field, None)
-        if isinstance(name, str):
-            check_name(what, name)
-    user = getattr(event, "user", "")
-    if isinstance(user, str) and user:
-        check_name("user name", user)
-    for node in getattr(event, "nodes", ()) or ():
-        if isinstance(node, str):
-            check_name("node name", node)
+    kind = type(event)
+    names = _names_of.get(kind)
+    if names is None:
+        names = _names_of[kind] = tuple((what, field) for what, field in _NAMES if hasattr(kind, field))
+    for what, field in names:
+        value = getattr(event, field)
+        if field == "nodes":
+            for node in value or ():
+                if isinstance(node, str):
+                    check_name(what, node)
+        elif isinstance(value, str) and (value or field != "user"):
+            if value.isascii() and 0 < len(value) <= MAX_NAME_BYTES and value.isprintable():
+                continue  # as `check_name`, of almost every name
+            check_name(what, value)
 
 
 def check_name(what: str, value: str) -> None:
     """Raise EventError, quoting at most 40 characters, if `value` is not a usable name."""
+    if value.isascii() and 0 < len(value) <= MAX_NAME_BYTES and value.isprintable():
+        return
     size = len(value.encode("utf-8", "surrogatepass"))
     if not value:
         raise EventError(f"the {what} is empty: give one")

@@ -28,7 +28,7 @@ def agent_of(flow_id: str) -> str:
     return flow_id.rpartition(":")[0]
 
 
-class FlowEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FlowEndpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One end of a flow: its host, its storage targets as `FILE_SYSTEM:NUMBER`, or the wide-area peer's name."""
 
     host: str = ""
@@ -36,7 +36,7 @@ class FlowEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     peer: str = ""
 
 
-class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What a running flow is asked to keep to: complete, so that repeating it is idempotent.
 
     None leaves a setting to the engine: `rate_bps` in bit/s, a wide-area `mode`, `loaders` for each storage target.
@@ -73,7 +73,7 @@ class FlowStarted(Event, frozen=True, kw_only=True):
         return agent_of(self.flow_id) or None
 
 
-class FlowUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FlowUse(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Progress of one flow: totals since its start, and the rate since the last report.
 
     `limited_by` is `rate`, `source`, `destination`, `network`, `paused`, or empty where unknown; `version`, the
@@ -98,8 +98,9 @@ class FlowProgress(Event, frozen=True, kw_only=True):
     agent: str = ""
 
     def belongs_to(self) -> str | None:
+        agent = self.agent
         for use in self.flows:
-            if agent_of(use.flow_id) != self.agent:
+            if use.flow_id.rpartition(":")[0] != agent:
                 raise EventError(
                     f"progress of agent {self.agent!r} names {ascii(use.flow_id)[:60]}, which is not its own"
                 )
@@ -112,7 +113,7 @@ class FlowFinished(Event, frozen=True, kw_only=True):
     outcome: Outcome = "done"
 
     def belongs_to(self) -> str | None:
-        return agent_of(self.flow_id) or None
+        return self.flow_id.rpartition(":")[0] or None
 
 
 class FlowsListed(OfAgent, Event, frozen=True, kw_only=True):

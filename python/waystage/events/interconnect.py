@@ -70,7 +70,7 @@ class CablingError(Event, frozen=True, kw_only=True):
     found: str
 
 
-class PortUse(msgspec.Struct, frozen=True, kw_only=True):
+class PortUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Traffic out of `port` of `node` in the interval: totals, and by class where counted."""
 
     node: str
@@ -107,11 +107,15 @@ class PathsChanged(Event, frozen=True, kw_only=True):
 
 
 class PathsRefused(Event, frozen=True, kw_only=True):
-    """A switch refused a rule or is disconnected; its previous rules stay in force."""
+    """A switch refused a rule or is disconnected; its previous rules stay in force.
+
+    `copies`: it refused groups of type `all`, which multicast trees need; the plan without its trees follows.
+    """
 
     cause_id: str
     switch: str
     reason: str
+    copies: bool = False
 
 
 class Decided(Event, frozen=True, kw_only=True):

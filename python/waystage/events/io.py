@@ -24,7 +24,7 @@ IoOutcome = Literal["done", "lost"]
 """`lost`: the process ended without a word, for example killed."""
 
 
-class IoSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class IoSettings(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What an application is asked to keep to at its next control point: complete, so that repeating it is idempotent.
 
     `aggregators` is the server map, in the order of file domains; empty: all that are offered. `weight` is the share of
@@ -77,7 +77,7 @@ class AggregatorLost(OfAgent, Event, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class AggregatorUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AggregatorUse(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What one aggregator has done for one application: totals since its start.
 
     `busy_ns` is the time of service: from a window of the file being complete in its buffer to the return of its write,
@@ -93,7 +93,7 @@ class AggregatorUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     queue_bytes: int = 0
 
 
-class IoUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class IoUse(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Of one node process: the settings that it keeps to, and the operation that waits for a grant there; 0: none."""
 
     app: str

@@ -38,8 +38,11 @@ class StagingStarted(Event, frozen=True, kw_only=True):
 
 
 class StagingFinished(Event, frozen=True, kw_only=True):
+    """`user` is the one whose data moved, empty where that is not known."""
+
     job_id: str
     direction: Direction = "in"
+    user: str = ""
 
 
 class IoStarted(Event, frozen=True, kw_only=True):

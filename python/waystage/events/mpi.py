@@ -66,7 +66,10 @@ class CollectiveDeclared(OfAgent, Event, frozen=True, kw_only=True):
 
 
 class CollectivePlaced(OfAgent, Event, frozen=True, kw_only=True):
-    """The controller has decided on a declared collective, and what it decided is in force on the switches."""
+    """The controller has decided on a declared collective, and what it decided is in force on the switches.
+
+    `group`: for one declared as `multicast`, the IPv4 address of its tree, or empty where there is none.
+    """
 
     telemetry: ClassVar[bool] = True
     journalled: ClassVar[bool] = False
@@ -74,3 +77,4 @@ class CollectivePlaced(OfAgent, Event, frozen=True, kw_only=True):
     app: str
     agent: str
     key: str
+    group: str | None = None

@@ -25,6 +25,7 @@ from waystage import yaml_text
 from waystage.bounded import read_bounded
 from waystage.experiment.problems import ExperimentError, Key, Problem
 from waystage.experiment.units import MAX_BYTES
+from waystage.shipped import namesake
 from waystage.units import parse_size
 
 LARGEST = 2**63
@@ -44,7 +45,9 @@ def read(path: Path, what: str, keys: str) -> CommentedMap:
     try:
         document = yaml_text.load(read_bounded(path, yaml_text.MAX_BYTES))
     except FileNotFoundError:
-        raise ExperimentError(f"{path}: there is no such {noun} file") from None
+        shipped = namesake("experiments", path)
+        hint = f"; this installation has {shipped}" if shipped is not None else ""
+        raise ExperimentError(f"{path}: there is no such {noun} file{hint}") from None
     except OSError as error:
         raise ExperimentError(f"{path}: cannot be read as {what}: {error.strerror}") from None
     except yaml_text.YamlError as error:

@@ -19,8 +19,17 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-COLOURS = ("#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2")
-"""In the order in which things are compared; distinguishable in grey and to the colour-blind."""
+CLASS_COLOURS = {"mpi": "#4269d0", "staging": "#ff725c", "io": "#efb118", "wan": "#a463f2", "all": "#777777"}
+"""Of classes of traffic, in every figure, on the live page too; distinguishable in grey and to the colour-blind."""
+
+COLOURS = ("#2b2f36", "#2a9d8f", "#9aa5b1", "#8c564b", "#c7d36f")
+"""Of what is compared, such as policies, in order; none is a class's."""
+
+STEP_COLOURS = ("#7a0177", "#c51b8a", "#f768a1", "#fbb4b9")
+"""Of the steps of a switch-over."""
+
+WAITING_COLOUR = "#d5d9df"
+"""Of jobs that wait in the queue."""
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Any]:
@@ -52,6 +61,7 @@ def draw_lines(
     lines.set_clim(-0.15 * most, most)  # the palest tenth of the map cannot be seen on white
     axes.add_collection(lines)
     bar = axes.figure.colorbar(lines, ax=axes, fraction=0.03, pad=0.01)
+    bar.solids.set_rasterized(False)  # shapes, as all else on the page
     bar.ax.set_ylim(0.0, most)
     bar.set_label(label, fontsize=7)
     bar.ax.tick_params(labelsize=7)

@@ -18,11 +18,9 @@ from typing import Any
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from waystage.experiment.drawing import COLOURS, new_figure, style, svg
+from waystage.experiment.drawing import CLASS_COLOURS, COLOURS, STEP_COLOURS, new_figure, style, svg
 from waystage.experiment.results import Point, PortSample, RunResult
 from waystage.experiment.summary import QUANTITIES, Estimate, Summary
-
-CLASS_COLOURS = {"mpi": "#4269d0", "staging": "#ff725c", "io": "#efb118", "wan": "#a463f2", "all": "#777777"}
 
 
 def times_by_policy(result: RunResult, summary: Summary) -> str:
@@ -88,7 +86,8 @@ def switching_times(result: RunResult, summary: Summary) -> str:
         }
         rest = max(0.0, switching.total_ms.value - sum(parts.values()))
         left = 0.0
-        for (name, value), colour in zip((parts | {"event's way": rest}).items(), COLOURS, strict=False):
+        steps = (parts | {"event's way": rest}).items()
+        for (name, value), colour in zip(steps, STEP_COLOURS, strict=True):
             axes.barh(y, value, left=left, height=0.6, color=colour, label=name if y == 0 else None)
             left += value
         axes.annotate(f" {left:.1f} ms", (left, y), va="center", fontsize=8)
@@ -108,9 +107,7 @@ def port_timelines(
     by_port: dict[tuple[str, int, str], dict[str, dict[float, float]]] = defaultdict(
         lambda: defaultdict(dict)
     )
-    chosen = [
-        s for s in samples if s.policy == policy and s.set == set_index and s.core and s.traffic != "all"
-    ]
+    chosen = [s for s in samples if s.policy == policy and s.set == set_index and s.core]
     if not chosen:
         return None
     start = min(s.at_s - s.interval_s for s in chosen)
@@ -126,12 +123,21 @@ def port_timelines(
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for axes, key in zip(grid, ports, strict=False):
         style(axes)
-        for traffic, points in sorted(by_port[key].items()):
-            # A class without a sample had nothing on this port then.
-            xs, ys = [at - start for at in moments], [points.get(at, 0.0) for at in moments]
-            axes.plot(xs, ys, color=CLASS_COLOURS.get(traffic, "#000"), label=traffic, linewidth=1.2)
+        # A class without a sample had nothing on this port then.
+        rates = {t: [points.get(at, 0.0) for at in moments] for t, points in sorted(by_port[key].items())}
+        xs = [0.0, *(at - start for at in moments)]
+        floor = [0.0] * len(moments)
+        for traffic in (t for t in rates if t != "all"):
+            top = [below + rate for below, rate in zip(floor, rates[traffic], strict=True)]
+            steps = {"step": "pre", "color": CLASS_COLOURS.get(traffic, "#000"), "linewidth": 0}
+            axes.fill_between(xs, [floor[0], *floor], [top[0], *top], label=traffic, **steps)
+            floor = top
+        if "all" in rates:
+            axes.step(
+                xs, [rates["all"][0], *rates["all"]], color="#222", label="port's counter", linewidth=0.7
+            )
         for low, high in _stagings(result, policy, set_index, start):
-            axes.axvspan(low, high, color="#ff725c", alpha=0.10, linewidth=0)
+            axes.axvspan(low, high, color=CLASS_COLOURS["staging"], alpha=0.10, linewidth=0, zorder=0)
         axes.set_title(f"port {key[1]} on {key[0]}, to {key[2]}", fontsize=8)
     for axes in grid[len(ports) :]:
         axes.set_visible(False)

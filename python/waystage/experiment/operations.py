@@ -9,7 +9,7 @@ After Figs. 10 and 16 of Isaila et al., "CLARISSE".
 
 from __future__ import annotations
 
-from waystage.experiment.drawing import COLOURS, new_figure, svg
+from waystage.experiment.drawing import CLASS_COLOURS, new_figure, svg
 from waystage.experiment.results import IoRecord, RunResult
 
 MOST_ROWS = 24
@@ -25,7 +25,7 @@ def timeline(result: RunResult, policy: str, set_index: int) -> str:
     figure, axes = new_figure(9, 0.9 + 0.42 * len(rows))
     axes.grid(axis="y", visible=False)
     for row, index in enumerate(rows):
-        colour = COLOURS[row % len(COLOURS)]
+        colour = CLASS_COLOURS["io"]
         mine = sorted((r for r in records if r.index == index), key=lambda r: r.op)
         begun = [(r.requested_at_s - start, r) for r in mine]
         axes.broken_barh([(at, r.waited_s) for at, r in begun], (row - 0.3, 0.6), color=colour, alpha=0.25)

@@ -21,11 +21,16 @@ MOST_FAILURES = 10
 """Failures on a page; all are in result.json."""
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+:root { color-scheme: light }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; background: #fff }
 h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid #ddd }
-td:nth-child(3), td:nth-child(4), td:nth-child(5) { white-space: nowrap }
+.wide { overflow-x: auto } .wide svg { min-width: 34rem }
+.verdict { font-size: 1.1rem; border-left: 4px solid #2a9d8f; padding: .5rem 1rem; background: #f2f7f6 }
+.verdict.bad { border-color: #d0402b; background: #fde8e4 }
+pre { overflow-x: auto; background: #f4f5f7; padding: .5rem .8rem }
+@media (min-width: 45rem) { td:nth-child(3), td:nth-child(4), td:nth-child(5) { white-space: nowrap } }
 .invalid { background: #fde8e4; border-left: 4px solid #d0402b; padding: .6rem 1rem }
 .note { color: #555 } svg { max-width: 100%; height: auto } code { font-size: .92em }
 """
@@ -33,7 +38,11 @@ td:nth-child(3), td:nth-child(4), td:nth-child(5) { white-space: nowrap }
 
 def page(title: str, parts: Sequence[str]) -> str:
     """The document; empty parts are left out."""
-    head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{text(title)}: results</title>"
+    head = (
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        '<meta name=viewport content="width=device-width, initial-scale=1">'
+        f"<title>{text(title)}: results</title>"
+    )
     body = [head, f"<style>{_STYLE}</style>", f"<h1>{text(title)}</h1>", *parts]
     return "\n".join(part for part in body if part) + "\n</html>\n"
 
@@ -42,7 +51,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """Rows by column name, with a head."""
     head = "".join(f"<th>{text(name)}</th>" for name in columns)
     lines = ["<tr>" + "".join(f"<td>{text(str(row[n]))}</td>" for n in columns) + "</tr>" for row in rows]
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+    return f"<div class=wide><table><tr>{head}</tr>{''.join(lines)}</table></div>"
 
 
 def facts(values: Mapping[str, Any]) -> str:
@@ -74,8 +83,19 @@ def note(value: str) -> str:
 
 
 def section(heading: str, *parts: str) -> str:
-    """Parts under a heading."""
-    return f"<h2>{text(heading)}</h2>" + "\n".join(parts)
+    """Parts under a heading; a drawing is scrolled where the page is narrow."""
+    shown = (f"<div class=wide>{part}</div>" if part.startswith("<svg") else part for part in parts)
+    return f"<h2>{text(heading)}</h2>" + "\n".join(shown)
+
+
+def verdict(value: str, *, good: bool) -> str:
+    """What the whole page says, in one sentence."""
+    return f"<p class='verdict{'' if good else ' bad'}'>{text(value)}</p>"
+
+
+def command(line: str) -> str:
+    """A command to copy."""
+    return f"<pre><code>{text(line)}</code></pre>"
 
 
 def write_report(folder: Path, content: str, plots: Mapping[str, str]) -> Path:

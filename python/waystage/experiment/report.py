@@ -12,9 +12,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from waystage.experiment import figures, operations, page
-from waystage.experiment.results import ContentionResult, PortSample, RunResult, load_timelines
+from waystage.experiment import figures, operations, page, pictures
+from waystage.experiment.results import (
+    EXPERIMENT_FILE,
+    ContentionResult,
+    PortSample,
+    RunResult,
+    load_timelines,
+)
 from waystage.experiment.summary import TABLE_COLUMNS, Summary, contention_rows, summarise, table_rows
+from waystage.experiment.verdict import verdict
+
+ENDO, ISAILA, SWIFTLOAD = "Endo et al. 2020", "Isaila et al., CLARISSE", "Kim et al., SwiftLoad"
+
+PAPERS = {
+    ENDO: (
+        "Endo et al. 2020: A. Endo et al., \u201cDynamic Traffic Control of Staging Traffic on the Interconnect of the"
+        " HPC Cluster System\u201d, IEEE Access 8, 2020, doi:10.1109/ACCESS.2020.3035158."
+    ),
+    ISAILA: (
+        "Isaila et al., CLARISSE: F. Isaila et al., \u201cCLARISSE: A Middleware for Data-Staging Coordination and"
+        " Control on Large-Scale HPC Platforms\u201d, CCGrid 2016."
+    ),
+}
+"""Papers by the name that headings give them."""
 
 
 def write_report(folder: Path, result: RunResult | ContentionResult) -> Path:
@@ -22,7 +43,10 @@ def write_report(folder: Path, result: RunResult | ContentionResult) -> Path:
     if isinstance(result, ContentionResult):
         plots = figures.contention(result.points)
         return page.write_report(folder, render_contention(result, plots), plots)
-    content = render(result, summarise(result), load_timelines(folder))
+    # Without the folder's name: the same run gives the same page anywhere.
+    command = f"waystage run {EXPERIMENT_FILE} --on {result.world}"
+    known = (folder / EXPERIMENT_FILE).exists()
+    content = render(result, summarise(result), load_timelines(folder), command if known else None)
     return page.write_report(folder, content, {})
 
 
@@ -47,39 +71,51 @@ def render_contention(result: ContentionResult, plots: dict[str, str]) -> str:
         page.note(f"{unit} {len(study.seeds)} placements of files."),
         page.section("Study", page.facts(facts)),
     ]
+    parts.append(page.note("Panels a to d are those of Fig. 7 of Kim et al., \u201cSwiftLoad\u201d."))
     return page.page(study.name, parts)
 
 
-def render(result: RunResult, summary: Summary, samples: Sequence[PortSample]) -> str:
-    """The page. A pure function: the same run gives the same page."""
+def render(
+    result: RunResult, summary: Summary, samples: Sequence[PortSample], command: str | None = None
+) -> str:
+    """The page: verdict, figures, tables. A pure function: the same run gives the same page. `command` repeats it."""
+    good = result.valid and not result.failure and not result.interrupted
     parts = [
+        page.verdict(verdict(result, summary), good=good),
         f"<p>{page.text(result.experiment.description)}</p>" if result.experiment.description else "",
         _status(result),
-        page.section("Comparison", page.table(table_rows(result, summary), list(TABLE_COLUMNS))),
-        page.note(
-            "Means with 95 % intervals (Student's t) over sets; of fewer than five sets the range of their means. "
-            "Policies are compared set by set: a set has the same jobs, arrival times and hash seed under each policy. "
-            "The paper measured on another cluster, at 1 Gbit/s."
-        ),
     ]
     if summary.times_s:
         drawing = figures.times_by_policy(result, summary)
-        parts.append(page.section("Times per policy (as Fig. 11)", drawing))
-    if any(summary.set_means_s.values()):
+        parts.append(page.section(f"Times by policy (as Fig. 11 of {ENDO})", drawing))
+    if any(len(means) > 1 for means in summary.set_means_s.values()):
         drawing = figures.times_by_set(result, summary)
-        parts.append(page.section("Mean job time per set (as Fig. 12)", drawing))
+        parts.append(page.section(f"Mean job time by set (as Fig. 12 of {ENDO})", drawing))
+    parts += _one_set(result, samples)
     parts += _operations(result)
-    parts += _timelines(result, samples)
     if summary.switching:
         drawing = figures.switching_times(result, summary)
-        parts.append(page.section("Switching time by part (as Fig. 14)", drawing))
+        parts.append(page.section(f"Switching time by part (as Fig. 14 of {ENDO})", drawing))
         parts.append(
             page.note(
                 "From the publication of the event to the answer of the last barrier. The paper: 2,200 ms "
                 "OFF to ON (processor 8.5, path searcher 170, flow entries 2,010), 310 ms ON to OFF."
             )
         )
-    parts.append(page.section("Run", _run(result)))
+    parts += [
+        page.section("Comparison", page.table(table_rows(result, summary), list(TABLE_COLUMNS))),
+        page.note(
+            "Means with 95 % intervals (Student's t) over sets; of fewer than five sets the range of their means. "
+            "Policies are compared set by set: a set has the same jobs, arrival times and hash seed under each policy. "
+            "The paper measured on another cluster, at 1 Gbit/s."
+        ),
+        page.section("Run", _run(result)),
+    ]
+    if command is not None:
+        parts.append(page.section("Repeat, in the folder of this page", page.command(command)))
+    parts.append(
+        page.note(" ".join(source for name, source in PAPERS.items() if any(name in p for p in parts)))
+    )
     return page.page(result.name, parts)
 
 
@@ -96,6 +132,21 @@ def _status(result: RunResult) -> str:
     return "\n".join([*blocks, *(page.note(note) for note in result.notes)])
 
 
+def _one_set(result: RunResult, samples: Sequence[PortSample]) -> list[str]:
+    """Jobs, loads of links and use of ports of one set, the first that every policy ran, under each policy."""
+    sets = {p: {job.set for job in result.jobs if job.policy == p} for p in result.policies}
+    common = set.intersection(*sets.values()) if sets else set()
+    chosen = min(common, default=None)
+    parts: list[str] = []
+    if chosen is not None:
+        parts.append(page.section(f"Jobs of set {chosen + 1}", pictures.jobs(result, chosen)))
+        parts.append(page.note("Times from the first submission of the set."))
+        drawing = pictures.link_loads(result, samples, chosen)
+        if drawing is not None:
+            parts.append(page.section(f"Mean load of the links between switches, set {chosen + 1}", drawing))
+    return parts + _timelines(result, samples)
+
+
 def _operations(result: RunResult) -> list[str]:
     """Collective operations of the first set of each policy."""
     parts = []
@@ -103,7 +154,7 @@ def _operations(result: RunResult) -> list[str]:
         sets = [record.set for record in result.io if record.policy == policy]
         if not sets:
             continue
-        heading = f"Collective operations, {policy}, set {min(sets) + 1} (as Figs. 10, 16 of CLARISSE)"
+        heading = f"Collective operations, {policy}, set {min(sets) + 1} (as Figs. 10 and 16 of {ISAILA})"
         parts.append(page.section(heading, operations.timeline(result, policy, min(sets))))
     if parts:
         parts.append(
@@ -125,11 +176,16 @@ def _timelines(result: RunResult, samples: Sequence[PortSample]) -> list[str]:
             continue
         drawing = figures.port_timelines(result, samples, policy, chosen)
         if drawing is not None:
-            heading = f"Bandwidth by core port and class, {policy}, set {chosen + 1} (as Figs. 13, 15)"
+            heading = (
+                f"Bandwidth by core port and class, {policy}, set {chosen + 1} (as Figs. 13 and 15 of {ENDO})"
+            )
             parts.append(page.section(heading, drawing))
     if parts:
         parts.append(
-            page.note("Shaded: a stage-in or stage-out in progress. All sets are in timelines.parquet.")
+            page.note(
+                "Classes are stacked: together they are the port's rate, which its own counter confirms (line). "
+                "Shaded: a stage-in or stage-out in progress. All sets are in timelines.parquet."
+            )
         )
     return parts
 

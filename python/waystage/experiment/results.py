@@ -25,6 +25,8 @@ SCHEMA = 2
 RESULT_FILE = "result.json"
 TIMELINES_FILE = "timelines.parquet"
 EVENTS_FILE = "events.jsonl"
+EXPERIMENT_FILE = "experiment.yaml"
+"""The experiment as it was run, options of the command line included: `waystage run` takes it."""
 LOGS_FOLDER = "logs"
 
 
@@ -322,6 +324,8 @@ def save(folder: Path, result: RunResult, samples: Sequence[PortSample], events:
     """Write the folder of a comparison of policies. Each file appears complete or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / EVENTS_FILE, b"".join(line + b"\n" for line in events))
+    experiment = msgspec.json.format(msgspec.json.encode(result.experiment), indent=1)  # JSON is YAML
+    write_whole(folder / EXPERIMENT_FILE, experiment + b"\n")
     save_timelines(folder / TIMELINES_FILE, samples)
     write(folder, result)
 

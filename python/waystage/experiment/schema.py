@@ -142,7 +142,8 @@ class Compute(Part, frozen=True, kw_only=True):
 
     A shipped program repeats its communication `iterations` times; in each, every process sends `message` bytes to
     each peer after computing for `time_s`. `pattern` is a profile of the program for the simulator, which runs no
-    program: of a complete `run`, cut into `iterations` equal parts, or of one `iteration`.
+    program: of a complete `run`, cut into `iterations` equal parts, or of one `iteration`. With `paths` the program
+    declares its collectives (`waystage mpi --paths`), and with `tags` its packets say what they belong to (`--tags`).
     """
 
     program: str = "alltoall"
@@ -153,6 +154,14 @@ class Compute(Part, frozen=True, kw_only=True):
     processes_per_node: Positive = 1
     pattern: str | None = None
     pattern_of: Literal["run", "iteration"] = "run"
+    paths: bool = False
+    tags: bool = False
+
+    @property
+    def launcher(self) -> tuple[str, ...]:
+        """Words of `waystage mpi` before the launcher's; empty where the program runs as it is."""
+        wanted = [option for option, on in (("--paths", self.paths), ("--tags", self.tags)) if on]
+        return ("mpi", *wanted, "--") if wanted else ()
 
 
 class ComputeIo(Striped, frozen=True, kw_only=True):
@@ -163,7 +172,7 @@ class ComputeIo(Striped, frozen=True, kw_only=True):
 
 
 class SlowAggregator(Part, frozen=True, kw_only=True):
-    """A load on aggregator number `aggregator` (from 0, in the order of the job's nodes): `delay_s` more for each buffer.
+    """A load on aggregator number `aggregator` (from 0, in the order of the job's nodes): `delay_s` more for each window.
 
     From operation `start` on, to before operation `end`; none: to the last. `lost`: it dies in the middle of `start`.
     """
@@ -258,8 +267,8 @@ class ClusterOptions(Part, frozen=True, kw_only=True):
     """Options of a real cluster: arguments of `sbatch` and `mpirun` (None: those of the lab), where data lives.
 
     `storage_dir` is a directory that every node sees, `node_dir` one on each node. `set_policy` is a command that makes
-    the running controller use a policy, whose name is added to it; without it only one policy can be run. In a lab's
-    Slurm all of these are known. `placement: slurm` leaves the choice of nodes to Slurm.
+    the running controller use a policy, whose name is added to it; without it only one policy can be run. `config` is a
+    client's file with endpoints and certificates, which every node sees. In a lab's Slurm all of these are known. `placement: slurm` leaves the choice of nodes to Slurm.
     """
 
     sbatch: tuple[str, ...] = ()
@@ -268,6 +277,7 @@ class ClusterOptions(Part, frozen=True, kw_only=True):
     node_dir: str = "/tmp"
     set_policy: tuple[str, ...] = ()
     endpoint: str | None = None
+    config: str | None = None
     placement: Literal["file", "slurm"] = "file"
 
 

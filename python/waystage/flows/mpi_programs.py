@@ -36,7 +36,7 @@ class _Program:
 
     def __init__(self) -> None:
         self.ranks: dict[str, dict[Connection, int]] = {}
-        self.placed: dict[str, None] = {}
+        self.placed: dict[str, str | None] = {}
         self.waiting: dict[str, list[Connection]] = {}
 
 
@@ -67,12 +67,15 @@ class MpiPrograms:
         app, _ = self._starts[connection]
         program = self._programs[app]
         if message.key in program.placed:
-            connection.send(mpi_wire.placed(message.key))
+            connection.send(mpi_wire.placed(message.key, program.placed[message.key]))
             return ""
         program.waiting.setdefault(message.key, []).append(connection)
         if isinstance(message, mpi_wire.MpiCollective):
             if not self._declared.take(connection.peer.uid, now):
                 return "this user declares too many collectives: no more are taken for a while"
+            # A declaration of a program that is not known yet would be lost.
+            start = self._starts[connection][1]
+            self._report((app, start.host), start, connection.peer.uid)
             self._say(lambda: self._declaration(app, message))
         return ""
 
@@ -81,11 +84,12 @@ class MpiPrograms:
         program = self._programs.get(event.app)
         if program is None:
             return
-        program.placed[event.key] = None
+        if event.group != "":  # without a tree, the program may ask again
+            program.placed[event.key] = event.group
         while len(program.placed) > PLACED_KEPT:
             del program.placed[next(iter(program.placed))]
         for connection in program.waiting.pop(event.key, ()):
-            connection.send(mpi_wire.placed(event.key))
+            connection.send(mpi_wire.placed(event.key, event.group))
 
     def closed(self, connection: Connection) -> None:
         found = self._starts.pop(connection, None)

@@ -55,9 +55,9 @@ class MpiWait(Message, frozen=True, kw_only=True, tag="mpi-wait"):
 MpiMessage = MpiStart | MpiCollective | MpiWait
 
 
-def placed(key: str) -> bytes:
-    """Tells a rank that it need not wait any longer."""
-    return encoder.encode({"type": "mpi-placed", "key": key})
+def placed(key: str, group: str | None = None) -> bytes:
+    """Tells a rank that it need not wait any longer, and the address of a multicast tree where it asked for one."""
+    return encoder.encode({"type": "mpi-placed", "key": key} | ({} if group is None else {"group": group}))
 
 
 def names(message: MpiMessage) -> Iterator[tuple[str, str]]:

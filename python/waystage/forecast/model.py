@@ -398,6 +398,7 @@ def own_copy(state: State) -> State:
             info,
             staging=dict(info.staging),
             staging_ns=dict(info.staging_ns),
+            staging_user=dict(info.staging_user),
             demand_bps=dict(info.demand_bps),
         )
 

@@ -6,6 +6,8 @@ Must not know: switches' connections, topologies, sockets, clocks.
 
 Nothing is flooded: a request is answered on its ingress port, or dropped and counted. A cyclic topology therefore has
 no broadcast storm, and hosts learn labels, not true addresses.
+
+One layout is read and written here: os-ken's packet classes take 45 times as long for a frame, in the switch's thread.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _is_host_port(rule: Rule) -> bool:
 def _is_choice(rule: Rule) -> bool:
     """A rule that chooses a pair's path index or tree."""
     return rule.table == pipeline.SPREAD or (
-        rule.table == pipeline.UP and rule.priority == pipeline.PRIORITY_EXCEPTION
+        rule.table == pipeline.UP and rule.priority != pipeline.PRIORITY_PATH_GROUP
     )
 
 

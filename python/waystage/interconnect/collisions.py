@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from waystage.interconnect import pipeline
 from waystage.interconnect.cookies import content_of, stamped
-from waystage.interconnect.rules import Bucket, Field, Group, PushVlan, Rule, Step, SwitchRules
+from waystage.interconnect.rules import Bucket, Field, Group, PushVlan, Rule, Step, SwitchRules, ToGroup
 
 Held = dict[str, SwitchRules]
 
@@ -81,13 +81,19 @@ class _Choices:
 
 def _without(clashing: set[int], have: _Choices, want: _Choices) -> SwitchRules:
     """The intermediate rules of a switch: the desired ones, except transit rules and choices of a reused id."""
+    # Primitives go with their class for that time; multicast trees are left out: a broadcast survives any loss.
     rules = {
         key: rule
         for key, rule in want.state.rules.items()
-        if _transit_vid(rule) not in clashing and not _is_exception(rule)
+        if _transit_vid(rule) not in clashing
+        and not _is_exception(rule)
+        and not _of_primitive(rule)
+        and not _multicast(rule)
     }
     groups: dict[int, Group] = {}
     for identity, group in want.state.groups.items():
+        if identity >= pipeline.PRIMITIVE_BASE:  # MULTICAST_BASE is above it
+            continue
         safe = not any(set(_vids(bucket.steps)) & clashing for bucket in group.buckets)
         default = _safe_steps(identity, None, clashing, have, want)
         groups[identity] = group if safe else Group(group_id=identity, buckets=(Bucket(steps=default),))
@@ -108,6 +114,8 @@ def _safe_steps(
 ) -> tuple[Step, ...]:
     """The first of the desired way, the held one and another path index's that names no clashing id."""
     for group_id in (identity, *want.state.groups, *have.state.groups):
+        if group_id >= pipeline.PRIMITIVE_BASE:
+            continue
         for choices in (want, have):
             steps = choices.steps(group_id, target)
             if steps and not set(_vids(steps)) & clashing:
@@ -118,6 +126,14 @@ def _safe_steps(
 
 def _is_exception(rule: Rule) -> bool:
     return rule.table == pipeline.UP and rule.priority == pipeline.PRIORITY_EXCEPTION
+
+
+def _of_primitive(rule: Rule) -> bool:
+    return rule.table == pipeline.UP and rule.priority >= pipeline.PRIORITY_PRIMITIVE
+
+
+def _multicast(rule: Rule) -> bool:
+    return any(isinstance(step, ToGroup) and step.group_id >= pipeline.MULTICAST_BASE for step in rule.steps)
 
 
 def _slot_of(rule: Rule) -> tuple[int, Field]:

@@ -105,6 +105,7 @@ class InterconnectController:
         self._worker: threading.Thread | None = None
         self._wanted = Request(plan=plan or PathPlan())
         self._in_force: PathPlan | None = None
+        self._not_copied: PathPlan | None = None
         self._reported: set[tuple[str, str, str]] = set()
         self._names: dict[int, str] = {}
         self._dead: set[str] = set()
@@ -335,7 +336,10 @@ class InterconnectController:
         begun_ns = time.time_ns()
         try:
             self._answer_for(view)
-            result = self._installer.apply(view, request.plan, frozenset(self._dead))
+            plan = request.plan
+            if plan == self._not_copied:  # a switch has no groups of type all: the rest of the plan holds
+                plan = msgspec.structs.replace(plan, multicast={})
+            result = self._installer.apply(view, plan, frozenset(self._dead))
         except (PlanError, ValueError) as error:
             self._refused(request, (Refused(switch="", reason=str(error), lasting=True),))
             return
@@ -372,8 +376,18 @@ class InterconnectController:
             if key not in self._reported:
                 self._reported.add(key)
                 log.warning("the plan is not in force: switch %s: %s", item.switch or "-", item.reason)
-                self._publish(PathsRefused(cause_id=request.cause_id, switch=item.switch, reason=item.reason))
-        if any(item.lasting for item in items):
+                self._publish(
+                    PathsRefused(
+                        cause_id=request.cause_id,
+                        switch=item.switch,
+                        reason=item.reason,
+                        copies=item.copies,
+                    )
+                )
+        if any(item.copies for item in items) and request.plan != self._not_copied:
+            self._not_copied = request.plan
+            self._dirty = True
+        elif any(item.lasting for item in items):
             if self._in_force is not None and self._in_force != request.plan:
                 self._wanted = Request(plan=self._in_force)
                 self._dirty = True

@@ -22,7 +22,7 @@ from waystage.interconnect.discovery import View
 from waystage.interconnect.labels import label_of, parse_mac
 from waystage.interconnect.marks import DEFAULT_MARKS, Mark
 from waystage.interconnect.outcome import Outcome
-from waystage.interconnect.rules import Change, Phase, Rule, SetEthDst, SwitchRules
+from waystage.interconnect.rules import Change, Group, Phase, Rule, SetEthDst, SwitchRules
 from waystage.topology import Topology
 
 DRAIN_S = 0.1
@@ -32,11 +32,13 @@ Changes = Mapping[str, Sequence[Change]]
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """`lasting`: the switch would refuse again; else it was disconnected or silent, and a retry may succeed."""
+    """`lasting`: the switch would refuse again; else it was disconnected or silent, and a retry may succeed. `copies`:
+    groups of type `all` were among what it refused."""
 
     switch: str
     reason: str
     lasting: bool
+    copies: bool = False
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,7 +212,11 @@ class Installer:
             if outcome.unknown:
                 self._read_again(switch)
             if outcome.own:
-                refused.append(Refused(switch=switch, reason=outcome.error, lasting=outcome.lasting))
+                groups = [c.item for c in changes[switch] if isinstance(c.item, Group) and c.op != "delete"]
+                copies = outcome.lasting and any(group.kind == "all" for group in groups)
+                refused.append(
+                    Refused(switch=switch, reason=outcome.error, lasting=outcome.lasting, copies=copies)
+                )
         return refused
 
     def _read_again(self, switch: str) -> None:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from waystage import spread
 from waystage.events import CLASSES, PathPlan, TrafficClass
-from waystage.interconnect import labels, pipeline, steering, tags
+from waystage.interconnect import labels, multicast, pipeline, primitives, steering, tags
 from waystage.interconnect.cookies import stamped
 from waystage.interconnect.marks import Mark
 from waystage.interconnect.rules import (
@@ -36,7 +36,7 @@ from waystage.interconnect.rules import (
     ToGroup,
     WriteMetadata,
 )
-from waystage.interconnect.steering import PathChoice, Uplink
+from waystage.interconnect.steering import Choices, PathChoice, Uplink
 from waystage.interconnect.trees import Forest, Tree, forest
 from waystage.topology import Topology
 
@@ -59,6 +59,16 @@ def desired(
     trees = forest(topology, live).trees
     choices = {c: choices_of(topology, live, plan, c) for c in CLASSES}
     at_edge = steering.rules(topology, plan, choices["mpi"])
+    layout, of_primitives = tags.layout_of(topology), dict[str, SwitchRules]()
+    if layout is not None and plan.primitives:
+        mpi = pipeline.class_code("mpi")
+        of_primitives = primitives.rules(
+            trees,
+            primitive_choices(topology, live, plan),
+            {edge: layout.of_edge(topology, edge) for edge in topology.edge_switches},
+            lambda identity, choice: _group(trees, identity, mpi, choice, failover),
+        )
+    copying = multicast.rules(topology, trees, plan.multicast)
     for switch in topology.switch_by_name:
         rules = static[switch]
         groups: dict[int, Group] = {}
@@ -66,13 +76,19 @@ def desired(
         for traffic in CLASSES:
             code = pipeline.class_code(traffic)
             for path_index, choice in choices[traffic].get(switch, {}).items():
-                group = _group(trees, code, path_index, choice, failover)
+                group = _group(trees, pipeline.group_id(code, path_index), code, choice, failover)
                 groups[group.group_id] = group
                 for dst, uplink in choice.exceptions.items():
                     for prefix in edge_fields(topology, dst):
                         rule = _exception(trees, traffic, path_index, prefix, uplink)
                         exceptions[rule.key] = rule
         exceptions.update((rule.key, rule) for rule in at_edge.get(switch, ()))
+        if switch in of_primitives:
+            exceptions.update(of_primitives[switch].rules)
+            groups.update(of_primitives[switch].groups)
+        if switch in copying:
+            exceptions.update(copying[switch].rules)
+            groups.update(copying[switch].groups)
         held[switch] = SwitchRules(rules={**rules, **exceptions} if exceptions else rules, groups=groups)
     return held
 
@@ -83,12 +99,13 @@ class Paths:
     def __init__(self, topology: Topology, live: Topology, plan: PathPlan) -> None:
         self._topology, self._live, self._plan = topology, live, plan
         self._woods = forest(topology, live)
-        self._choices: dict[TrafficClass, dict[str, dict[int, PathChoice]]] = {}
+        self._choices: dict[TrafficClass, Choices] = {}
         self._between: dict[tuple[str, str, str], tuple[str, ...]] = {}
         self._steered: Mapping[tuple[str, str], int] = {}
+        self._of_primitives: Mapping[str, Choices] | None = None
 
-    def path(self, src: str, dst: str, traffic: TrafficClass) -> tuple[str, ...]:
-        """Nodes from `src` to `dst`, or an empty tuple where no way is left."""
+    def path(self, src: str, dst: str, traffic: TrafficClass, primitive: str = "") -> tuple[str, ...]:
+        """Nodes from `src` to `dst`, or an empty tuple where no way is left; of a tagged packet by its primitive."""
         topology, live = self._topology, self._live
         ingress, egress = topology.attachment[src][0], topology.attachment[dst][0]
         if src == dst or src not in live.attachment or dst not in live.attachment:
@@ -102,7 +119,12 @@ class Paths:
         path_index = spread.path_index(topology, src, dst, spread=self._plan.spread, seed=self._plan.seed)
         if traffic == "mpi":
             path_index = self._steered.get((src, dst), path_index)
-        choice = self._choices[traffic].get(ingress, {}).get(path_index)
+        choices = self._choices[traffic]
+        if primitive and self._plan.primitives and tags.layout_of(topology) is not None:
+            if self._of_primitives is None:
+                self._of_primitives = primitive_choices(topology, live, self._plan)
+            choices = self._of_primitives.get(primitive, choices)
+        choice = choices.get(ingress, {}).get(path_index)
         if choice is None or self._woods.ways(ingress, egress) is None:
             return ()
         uplink = choice.exceptions.get(egress, choice.default)
@@ -128,6 +150,17 @@ def choices_of(
     """edge switch -> path index -> choice, for a class under a plan."""
     placed = tuple(sorted(plan.placed.get(traffic, {}).items()))
     return path_choices(topology, live, usable_cores(topology, live, plan, traffic), placed)
+
+
+def primitive_choices(topology: Topology, live: Topology, plan: PathPlan) -> dict[str, Choices]:
+    """primitive -> edge switch -> path index -> choice, for those that have a core switch with a tree."""
+    rooted = forest(topology, live).trees
+    found: dict[str, Choices] = {}
+    for primitive, wanted in sorted(plan.primitives.items()):
+        usable = tuple(core for core in topology.core_switches if core in rooted and core in wanted)
+        if usable:
+            found[primitive] = path_choices(topology, live, usable)
+    return found
 
 
 @functools.lru_cache(maxsize=128)
@@ -190,12 +223,11 @@ def _rotated(items: tuple[str, ...], by: int) -> tuple[str, ...]:
     return (*items[cut:], *items[:cut])
 
 
-def _group(trees: dict[str, Tree], code: int, path_index: int, choice: PathChoice, failover: bool) -> Group:
+def _group(trees: dict[str, Tree], identity: int, code: int, choice: PathChoice, failover: bool) -> Group:
     def bucket(uplink: Uplink, watch_port: int) -> Bucket:
         steps = (PushVlan(trees[uplink.root].vid, code), Output(uplink.port))
         return Bucket(steps=steps, watch_port=watch_port)
 
-    identity = pipeline.group_id(code, path_index)
     if not failover or choice.backup is None:
         return Group(group_id=identity, buckets=(bucket(choice.default, 0),))
     ways = (choice.default, choice.backup)

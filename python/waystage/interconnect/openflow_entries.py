@@ -54,8 +54,12 @@ _CONTROLLER, _ANY = 0xFFFFFFFD, 0xFFFFFFFF  # OFPP
 _SET_ETH_DST, _SET_VID, _SET_PCP = 0x80000606, 0x80000C02, 0x80000E01  # headers of match fields
 _LENGTHS = {_OUTPUT: 16, _PUSH_VLAN: 8, _POP_VLAN: 8, _TO_GROUP: 8}
 _PUSHED, _POPPED, _TO_CONTROLLER = PushVlan(vid=0, pcp=0), PopVlan(), ToController()
-_INDIRECT, _FAILOVER = 2, 3  # OFPGT
-_KINDS: dict[int, Literal["indirect", "failover"]] = {_INDIRECT: "indirect", _FAILOVER: "failover"}
+_ALL, _INDIRECT, _FAILOVER = 0, 2, 3  # OFPGT
+_KINDS: dict[int, Literal["indirect", "failover", "all"]] = {
+    _ALL: "all",
+    _INDIRECT: "indirect",
+    _FAILOVER: "failover",
+}
 
 
 def rules(body: bytes, ours: tuple[int, int] = (0, 0)) -> list[Rule]:

@@ -254,7 +254,7 @@ def _flow_mod(desc: Any, op: str, rule: Rule) -> Any:
 def _group_mod(desc: Any, op: str, group: Group) -> Any:
     ofp, parser = desc.ofproto, desc.ofproto_parser
     commands = {"add": ofp.OFPGC_ADD, "modify": ofp.OFPGC_MODIFY, "delete": ofp.OFPGC_DELETE}
-    kind = ofp.OFPGT_FF if group.kind == "failover" else ofp.OFPGT_INDIRECT
+    kinds = {"failover": ofp.OFPGT_FF, "all": ofp.OFPGT_ALL, "indirect": ofp.OFPGT_INDIRECT}
     buckets = [
         parser.OFPBucket(
             watch_port=bucket.watch_port or ofp.OFPP_ANY,
@@ -263,7 +263,9 @@ def _group_mod(desc: Any, op: str, group: Group) -> Any:
         )
         for bucket in group.buckets
     ]
-    return parser.OFPGroupMod(desc, commands[op], kind, group.group_id, [] if op == "delete" else buckets)
+    return parser.OFPGroupMod(
+        desc, commands[op], kinds[group.kind], group.group_id, [] if op == "delete" else buckets
+    )
 
 
 def _match(parser: Any, fields: tuple[Field, ...]) -> Any:

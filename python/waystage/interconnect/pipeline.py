@@ -45,6 +45,8 @@ PRIORITY_DEFAULT = 1
 # UP
 PRIORITY_PATH_GROUP = 100
 PRIORITY_EXCEPTION = 200
+PRIORITY_PRIMITIVE = 300
+PRIORITY_PRIMITIVE_EXCEPTION = 400
 # PAIRS (the paper's OFF entries, its ON entries, and ON entries of one class only)
 PRIORITY_BASE_PAIR = 100
 PRIORITY_CLASS_BASE_PAIR = 110
@@ -64,6 +66,15 @@ TAGGED = Field("vlan_vid", -1)
 GROUP_BASE = 0x57000000
 """Group ids are this plus 256 times the class's code point plus the path index."""
 
+PRIMITIVE_BASE = 0x57080000
+"""Groups of MPI primitives: this plus 256 times the primitive's code plus the path index."""
+
+MULTICAST_BASE = 0x57100000
+"""Groups of multicast trees: this plus twice the tree's number, and one more for packets from hosts of the switch."""
+
+PRIORITY_MULTICAST = 300
+"""In LOCAL, ARRIVAL and TRANSIT."""
+
 
 def class_code(traffic: TrafficClass) -> int:
     """The code point of a class: its place in CLASSES, its VLAN priority, its metadata bits."""
@@ -80,3 +91,7 @@ def write_class(code: int) -> WriteMetadata:
 
 def group_id(code: int, path_index: int) -> int:
     return GROUP_BASE | code << 8 | path_index
+
+
+def primitive_group_id(code: int, path_index: int) -> int:
+    return PRIMITIVE_BASE | code << 8 | path_index

@@ -65,15 +65,18 @@ class Router:
         self._pairs = per_pair.path_index(topology, live, plan) if plan.style == "per-pair" else {}
         self._labelled = labelled.Paths(topology, live, plan) if plan.style != "per-pair" else None
 
-    def path(self, src: str, dst: str, traffic: TrafficClass | None = None) -> tuple[str, ...]:
+    def path(
+        self, src: str, dst: str, traffic: TrafficClass | None = None, primitive: str = ""
+    ) -> tuple[str, ...]:
         """Nodes from `src` to `dst`; empty where there is no way.
 
         `traffic` is the class of the packet's mark; None takes the class of unmarked packets between the two.
+        `primitive` is that of the packet's tag, if it has one.
         """
         traffic = traffic or natural_class(self.topology, src, dst)
         if self._labelled is None:
             return per_pair.path_of(self._pairs, src, dst, traffic)
-        return self._labelled.path(src, dst, traffic)
+        return self._labelled.path(src, dst, traffic, primitive)
 
 
 _recent: deque[Router] = deque(maxlen=8)

@@ -106,10 +106,10 @@ class Bucket(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """`indirect`: one bucket. `failover`: the first bucket whose watch_port is up."""
+    """`indirect`: one bucket. `failover`: the first bucket whose watch_port is up. `all`: a copy for each bucket."""
 
     group_id: int
-    kind: Literal["indirect", "failover"] = "indirect"
+    kind: Literal["indirect", "failover", "all"] = "indirect"
     buckets: tuple[Bucket, ...] = ()
 
 

@@ -138,7 +138,8 @@ class SoftSwitch:
                     inner = packet
                     for action in bucket.steps:
                         inner = self._act(action, inner, outputs)
-                    break
+                    if group is not None and group.kind != "all":
+                        break
         return packet
 
     def _add(self, rule: Rule) -> None:

@@ -43,6 +43,10 @@ _COLLECTIVES_FROM = 7
 """Kinds 0 to 6 and from 16 on (patterns/kinds.py) become codes 0 to 6 and from 7 on, which fit five bits."""
 
 
+PRIMITIVES = tuple(kind.name for kind in KINDS[1:])
+"""Names that tags distinguish."""
+
+
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed tag. Ranks are those of MPI_COMM_WORLD, `communicator` is the library's number of it, `primitive` a
     kind's name."""

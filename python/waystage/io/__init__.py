@@ -13,6 +13,7 @@ from waystage.io.coupling import Coupling, couple
 from waystage.io.datatypes import Datatype
 from waystage.io.errors import Again, Ended, IoError, Lost, TimedOut
 from waystage.io.files import Communicator, SharedFile, open_shared
+from waystage.io.versions import VersionFile
 
 __all__ = [
     "Again",
@@ -24,6 +25,7 @@ __all__ = [
     "Lost",
     "SharedFile",
     "TimedOut",
+    "VersionFile",
     "couple",
     "open_shared",
 ]

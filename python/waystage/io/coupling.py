@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from waystage.io.datatypes import as_array, handle_of, memory_of
 from waystage.io.errors import Ended, raised
 from waystage.io.library import Box, Couple, call, numbers
+from waystage.io.versions import VersionFile
 
 DIMENSIONS_MOST = 16
 """Of an array: `DIMENSIONS_MOST` of crates/coupling."""
@@ -123,6 +124,15 @@ class Coupling:
                 return
             yield after
             self.commit(after)
+
+    def open(self, version: int) -> VersionFile:
+        """`version` as a file object of bytes, for h5py.File for example; one at a time.
+
+        A writer's begins empty and is committed by its close; a reader's is of a writer's file, and does not change.
+        Other ranks see the same bytes, as MPI-IO programs do under `waystage:NAME`; each writer opens and closes each
+        version. Waits while the depth is reached. Raises TimedOut, Lost, IoError.
+        """
+        return VersionFile(self._open(), version, self._writes)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Close it. A writer waits at most `timeout_s` until its versions are read, then raises TimedOut."""

@@ -103,6 +103,15 @@ _CODES: dict[str, list[type]] = {
         *[_INTS, POINTER(c_int), _INTS],
     ],
     "ws_io_uncouple": [_HANDLE, c_int],
+    "ws_io_version_open": [_HANDLE, c_int64],
+    "ws_io_version_view": [_HANDLE, c_int64, c_int64, _HANDLE],
+    **{
+        f"ws_io_version_{name}": [_HANDLE, c_int64, c_void_p, c_int64, _HANDLE, _INTS]
+        for name in ("write", "read")
+    },
+    "ws_io_version_size": [_HANDLE, _INTS],
+    "ws_io_version_resize": [_HANDLE, c_int64],
+    "ws_io_version_commit": [_HANDLE, c_int],
 }
 """Functions that return a code, with their arguments."""
 

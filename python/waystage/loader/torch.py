@@ -18,6 +18,7 @@ from waystage.loader.files import FileSet, file_set
 from waystage.loader.loader import Loader
 
 try:
+    import torch
     from torch.utils.data import IterableDataset, get_worker_info
 except ImportError:
     raise LoaderError(
@@ -50,20 +51,26 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
         self._files: FileSet | None = None
         self._loader: Loader | None = None
         self._state: dict[str, Any] | None = None
-        self._epoch = int(options.pop("epoch", 0))
+        # In memory that workers share, so that set_epoch reaches those that persist.
+        self._epoch = torch.tensor(int(options.pop("epoch", 0)), dtype=torch.int64).share_memory_()
         # Invalid options are reported here and not in a worker.
         self._made()
 
     def set_epoch(self, epoch: int) -> None:
-        """The order of the next iteration; call it before each epoch, as of a DistributedSampler."""
-        self._epoch = epoch
+        """The order of the next iteration; call it before each epoch, as of a DistributedSampler.
+
+        It reaches the workers of a DataLoader too, also persistent ones: those that are running read it when their next
+        iteration begins.
+        """
+        self._epoch.fill_(epoch)
         self._state = None
 
     def __iter__(self) -> Iterator[Any]:
         loader = self._loader = self._made()
-        if self._state is not None:
-            loader.load_state_dict(self._state)
-            self._state = None
+        state, self._state = self._state, None
+        # A worker that persists holds the state of an epoch that set_epoch has ended in the process that trains.
+        if state is not None and state.get("epoch") == int(self._epoch):
+            loader.load_state_dict(state)
         transform = self._transform
         if transform is not None:
             return (transform(*item) for item in loader)
@@ -85,7 +92,7 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """For the next iteration of this worker."""
         self._state = state
-        self._epoch = int(state.get("epoch", self._epoch))
+        self._epoch.fill_(int(state.get("epoch", self._epoch)))
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker that is not forked opens the catalog itself: what the data plane holds cannot be sent.
@@ -106,7 +113,7 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
                 known["tree"] = Path(known["tree"])
             self._files = file_set(Path(self._source), **known)
         options = {name: value for name, value in self._options.items() if name not in ("mode", "tree")}
-        return Loader(self._files, epoch=self._epoch, rank=rank, world=world, **options)
+        return Loader(self._files, epoch=int(self._epoch), rank=rank, world=world, **options)
 
     def _place(self) -> tuple[int, int]:
         if self._rank is not None or self._world is not None:

@@ -10,6 +10,7 @@ The token travels in the environment alone: command lines are public on a node.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import os
 import secrets
@@ -20,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from waystage import mpi_paths
+from waystage import mpi_multicast, mpi_paths
 from waystage.mpi_io import tags
 from waystage.mpi_io.errors import Missing, MpiIoError
 from waystage.mpi_io.products import Way, build, client_library
@@ -41,6 +42,12 @@ COMPONENT_PATH = "OMPI_MCA_mca_base_component_path"
 
 PASSED_ON = (
     "LD_PRELOAD",
+    "WAYSTAGE_COUPLING",
+    "WAYSTAGE_COUPLING_COMMIT",
+    "WAYSTAGE_COUPLING_DEPTH",
+    "WAYSTAGE_COUPLING_LEASE_S",
+    "WAYSTAGE_COUPLING_STORE",
+    "WAYSTAGE_COUPLING_TIMEOUT_S",
     "WAYSTAGE_IO_AGGREGATOR",
     "WAYSTAGE_IO_APP",
     "WAYSTAGE_IO_BASE",
@@ -58,12 +65,14 @@ PASSED_ON = (
 @dataclass(frozen=True)
 class Options:
     """`memory` is in bytes, of each node's aggregator; `profile` a pattern file to write; `job` the id of the job;
-    `storage_timeout_s` seconds that a request to the storage may take; with `tags` the packets of messages carry tags.
+    `storage_timeout_s` seconds that a request to the storage may take; with `tags` the packets of messages carry tags,
+    with `multicast` switches copy broadcasts.
     """
 
     io: bool = True
     paths: bool = False
     tags: bool = False
+    multicast: bool = False
     profile: Path | None = None
     verbose: bool = False
     job: str | None = None
@@ -75,11 +84,12 @@ class Options:
 @dataclass(frozen=True)
 class Ended:
     """`status` is the program's, as a shell gives it; `untagged` says why its packets got no tags, though they should
-    have."""
+    have, `not_multicast` the same of broadcasts."""
 
     status: int
     profiled: Profiled | None = None
     untagged: str = ""
+    not_multicast: str = ""
 
 
 def run(command: Sequence[str], options: Options) -> Ended:
@@ -118,6 +128,18 @@ def run(command: Sequence[str], options: Options) -> Ended:
         environment |= mpi_paths.environment_for(options.job)
         passed += tuple(name for name in mpi_paths.PASSED_ON if name in environment or name in os.environ)
         passed += ("LD_PRELOAD",)
+    not_multicast = ""
+    if options.multicast:
+        try:
+            folder = mpi_multicast.build(options.mpicc, launcher=launcher)
+            if not options.paths:
+                environment |= mpi_paths.environment_for(options.job)
+            environment |= mpi_multicast.environment_for(folder, environment.get(COMPONENT_PATH))
+            passed += tuple(
+                name for name in mpi_multicast.PASSED_ON if name in environment or name in os.environ
+            )
+        except mpi_multicast.MulticastError as error:
+            not_multicast = str(error)
     untagged = ""
     with contextlib.ExitStack() as held:
         if options.tags:
@@ -127,14 +149,17 @@ def run(command: Sequence[str], options: Options) -> Ended:
                 passed += tags.PASSED_ON
             except tags.NoTags as error:
                 untagged = str(error)
-        environment["LD_PRELOAD"] = preloading(":".join(preloads))
+        if preloads:
+            environment["LD_PRELOAD"] = preloading(":".join(preloads))
         try:
             status = run_to_end(passing(command, launcher, dict.fromkeys(passed)), environment)
         except OSError as error:
             raise MpiIoError(f"{command[0]} cannot be started: {error.strerror}") from None
     if options.io:
         _wait_for_supervisors(environment["WAYSTAGE_IO_BASE"])
-    return Ended(status, recording.collect(status) if recording is not None else None, untagged)
+    return Ended(
+        status, recording.collect(status) if recording is not None else None, untagged, not_multicast
+    )
 
 
 def environment_for(way: Way, options: Options) -> dict[str, str]:
@@ -170,7 +195,22 @@ def _component_path(folder: Path, environment: Mapping[str, str]) -> str:
 
 
 def _wait_for_supervisors(base: str) -> None:
-    """Those of this node see the ranks' end within a second."""
+    """Those of this node see the ranks' end within a second. What a killed one has left is removed here."""
     until = time.monotonic() + CLEANED_UP_WITHIN_S
-    while glob.glob(f"{glob.escape(base)}-*") and time.monotonic() < until:
+    while (folders := glob.glob(f"{glob.escape(base)}-*")) and time.monotonic() < until:
+        for folder in folders:
+            if _is_left(Path(folder)):
+                shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.02)
+
+
+def _is_left(folder: Path) -> bool:
+    """No rank and no supervisor holds its lock: shim/io/start.h."""
+    with contextlib.ExitStack() as stack:
+        try:
+            for name in ("lock", "supervisor"):
+                lock = stack.enter_context((folder / name).open())
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True

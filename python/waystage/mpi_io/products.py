@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 
 from waystage import _native
-from waystage.compiled import preloaded_library
+from waystage.compiled import component_folder, preloaded_library
 from waystage.mpi_io.errors import Missing, MpiIoError
 from waystage.mpi_launchers import NoCompiler, find_compiler
 
@@ -78,7 +78,7 @@ def build(mpicc: str | None = None, *, launcher: str | None = None) -> Way:
     component = _compiled("component", compiler, include, _without(sources, START + WRAPPERS), "-showme")
     # No symbol of MPI: launchers and shells, which it is loaded into as well, do not load MPI.
     start = _compiled("start", compiler, ("-Wl,--as-needed",), _only(sources, (*START, "say.c")), "-showme")
-    return Way(start, _component_folder(component))
+    return Way(start, component_folder(component, "mca_io_waystage.so", failed=MpiIoError))
 
 
 def _open_mpi_folders(compiler: str) -> list[Path] | None:
@@ -106,22 +106,6 @@ def _compiled(
         version_flag=version_flag,
         failed=MpiIoError,
     )
-
-
-def _component_folder(component: Path) -> Path:
-    """Open MPI finds a component by the name of its file, so each build has a folder with one link."""
-    folder = component.with_suffix(".d")
-    link = folder / "mca_io_waystage.so"
-    try:
-        folder.mkdir(exist_ok=True)
-        if not link.exists():
-            link.unlink(missing_ok=True)
-            link.symlink_to(component)
-    except FileExistsError:
-        pass  # another build made it
-    except OSError as error:
-        raise MpiIoError(f"{link} cannot be made: {error.strerror}") from None
-    return folder
 
 
 def _without(sources: Mapping[str, bytes], left_out: Sequence[str]) -> dict[str, bytes]:

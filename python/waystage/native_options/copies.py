@@ -16,6 +16,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileLimits:
+    """Which regular files are copied; times in seconds since 1970."""
+
+    min_size: int | None = None
+    max_size: int | None = None
+    since: int | None = None
+    """Changed at this time or later."""
+    until: int | None = None
+    """Changed at this time or before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupOptions:
+    """Where replaced and deleted files go."""
+
+    directory: str | None = None
+    """Relative to the destination; None for beside them."""
+    suffix: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CopyOptions:
     """What a copy transfers and preserves, on one machine or between two."""
 
@@ -25,6 +46,10 @@ class CopyOptions:
     """Copy only files that match one of these patterns."""
     names: NameList | None = None
     """Copy only these entries, directories with their contents."""
+    limits: FileLimits = FileLimits()
+    backup: BackupOptions | None = None
+    copy_links: bool = False
+    """Follow symbolic links of a source on this machine: copy what they lead to."""
     one_file_system: bool = False
     update: str = "changed"
     """Which existing files are replaced: `changed` (size or time), `newer`, `missing` (none), `content` or `always`."""
@@ -56,9 +81,38 @@ class TreeCopyOptions(CopyOptions):
     dry_run: bool = False
     read_sources: bool = False
     """In a dry run, read the files that would be copied."""
+    log: bool = False
+    """Keep what is done with each entry, for `take_done`."""
     share: tuple[str, bool] | None = None
     """Where several processes copy different `names` to one destination at once: the key of this one, 32 hexadecimal
     digits, and whether it sets the attributes of directories. Directories among the names are then only themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteOptions:
+    """Options of `TreeDelete`; those before `most` as in the copy."""
+
+    exclude: Sequence[bytes] = ()
+    include: Sequence[bytes] | None = None
+    copy_links: bool = False
+    one_file_system: bool = False
+    most: int | None = None
+    """Where more would be deleted, none is."""
+    backup: BackupOptions | None = None
+    workers: int
+    dry_run: bool = False
+    log: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveOptions(CopyOptions):
+    """Options of `SourceRemove`, beside those that select entries of the copy."""
+
+    single: tuple[bytes, bytes] | None = None
+    """One file: its name at the source and at the destination."""
+    workers: int
+    dry_run: bool = False
+    log: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

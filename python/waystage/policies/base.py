@@ -12,7 +12,7 @@ state. The simulated object is therefore the deployed one. `null.py` is an annot
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from waystage.events import Action, Event
@@ -73,34 +73,40 @@ SHIPPED: dict[str, str] = {
     "io-min-dilation": "waystage.policies.io_min_dilation:IoMinDilation",
     "combined": "waystage.policies.combined:Combined",
     "foresee": "waystage.policies.foresee:Foresee",
+    "multicast-trees": "waystage.policies.multicast_trees:MulticastTrees",
     "collective-paths": "waystage.policies.collective_paths:CollectivePaths",
+    "primitive-paths": "waystage.policies.primitive_paths:PrimitivePaths",
 }
 """Short name -> dotted path. Users name their own by dotted path, `my.module:Policy`."""
 
 
 def policy_factory(name: str) -> Callable[..., Any]:
     """The factory of policy `name` (a shipped name or `module:Class`). Raises PolicyError."""
-    target = SHIPPED.get(name, name)
+    return _factory("policy", name, SHIPPED)
+
+
+def _factory(what: str, name: str, shipped_names: Mapping[str, str]) -> Callable[..., Any]:
+    target = shipped_names.get(name, name)
     module_name, colon, attribute = target.partition(":")
     if not colon:
-        shipped = ", ".join(sorted(SHIPPED))
-        raise PolicyError(f"unknown policy {name!r}: use one of {shipped}, or your own as module:Class")
+        shipped = ", ".join(sorted(shipped_names))
+        raise PolicyError(f"unknown {what} {name!r}: use one of {shipped}, or your own as module:Class")
     try:
         factory: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
     except ImportError as error:
         # Only what is on the path is found: a program's own folder is, the folder it was started in is not.
         absent = isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]
         fix = ": is its folder in PYTHONPATH (PYTHONPATH=. for this one)?" if absent else ""
-        raise PolicyError(f"policy {name!r}: cannot import {module_name}: {error}{fix}") from error
+        raise PolicyError(f"{what} {name!r}: cannot import {module_name}: {error}{fix}") from error
     except AttributeError:
-        raise PolicyError(f"policy {name!r}: module {module_name} has no {attribute}") from None
+        raise PolicyError(f"{what} {name!r}: module {module_name} has no {attribute}") from None
     except (Exception, SystemExit) as error:  # the user's own module ran, and may raise anything
         raise PolicyError(
-            f"policy {name!r}: {module_name} fails when imported: {_in_words(error)}"
+            f"{what} {name!r}: {module_name} fails when imported: {_in_words(error)}"
         ) from error
     if not callable(factory):
         raise PolicyError(
-            f"policy {name!r}: {target} is a {type(factory).__name__}, and no class to build from"
+            f"{what} {name!r}: {target} is a {type(factory).__name__}, and no class to build from"
         )
     return factory
 
@@ -111,18 +117,26 @@ def load_policy(name: str, **options: Any) -> Policy:
     Raises PolicyError with the cause: unknown name, module that does not import, class without
     the interface, option it does not take.
     """
-    factory = policy_factory(name)
-    try:
-        policy = factory(**options)
-    except (TypeError, ValueError) as error:
-        raise PolicyError(f"policy {name!r} with {options or 'no options'}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise PolicyError(f"policy {name!r} cannot be built: {_in_words(error)}") from error
+    policy = load_part("policy", name, SHIPPED, options)
     if not callable(policy) or not isinstance(getattr(policy, "name", None), str):
         raise PolicyError(
             f"policy {name!r}: {SHIPPED.get(name, name)} needs a `name` and to be callable as (event, state)"
         )
     return policy  # type: ignore[no-any-return]
+
+
+def load_part(what: str, name: str, shipped: Mapping[str, str], options: Mapping[str, Any]) -> Any:
+    """Build `name`, one of `shipped` or `module:Class`, with keyword `options`; `what` it is, for errors.
+
+    Raises PolicyError.
+    """
+    factory = _factory(what, name, shipped)
+    try:
+        return factory(**options)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{what} {name!r} with {dict(options) or 'no options'}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise PolicyError(f"{what} {name!r} cannot be built: {_in_words(error)}") from error
 
 
 def _in_words(error: BaseException) -> str:

@@ -32,14 +32,18 @@ from waystage.events import (
     PathPlan,
     RuleStyle,
 )
-from waystage.forecast.collectives import Method, Pair, Placement, calls
+from waystage.forecast.call_loads import Pair
+from waystage.forecast.collectives import Method, Placement, calls
 from waystage.policies.base import Policy
 from waystage.policies.members import acts_on, build
 from waystage.policies.off_status import TOPOLOGY_EVENTS
 from waystage.state import State
 
-GAIN = 1.02
-"""What new paths must gain: moving a flow reorders its packets."""
+GAIN = 1.05
+"""What new paths must gain before a collective begins: a prediction is not more exact."""
+
+GAIN_RUNNING = 1.25
+"""The same where programs are in the middle of their collectives: moving a flow reorders its packets."""
 
 SETTLE_NS = 5 * 10**9
 """Between two plans that only measured flows are the reason for."""
@@ -108,8 +112,11 @@ class CollectivePaths:
             if name not in moved:
                 placement.beside(state.mpi.programs[name])
                 fixed |= used[name]
+        # Ranks wait where a collective is declared; where the topology has changed, packets are lost anyway.
+        waiting = isinstance(event, CollectiveDeclared | MpiRanksReported) or anew
         for name in moved:
-            placement.place(state.mpi.programs[name], fixed, self._method, GAIN)
+            gain = GAIN if waiting else GAIN_RUNNING
+            placement.place(state.mpi.programs[name], fixed, self._method, gain)
             placement.beside(state.mpi.programs[name])
             fixed |= used[name]
         return placement.steered()

@@ -45,7 +45,7 @@ def write_report(loaded: Loaded, folder: Path, result: SweepResult) -> Path:
     ]
     if any(row.max_load_bytes for row in rows):
         plots["largest-loads"] = figures.largest_loads(rows)
-        heading = "Largest load by combination (as Figs. 2.11 and 2.12)"
+        heading = "Largest load by combination (as Figs. 2.11 and 2.12 of Takahashi 2019)"
         parts.append(page.section(heading, plots["largest-loads"]))
     for label in loaded.labels:
         parts += _topology(loaded, folder, result, label, plots)

@@ -118,8 +118,8 @@ def watched(state_dir: Path) -> bool:
 
 
 def _rights(slurm_conf: Path, settings: SlurmSettings, user: str) -> Iterator[Finding]:
-    lua = "burst_buffer.lua" if settings.hooks == "burst-buffer" else "job_submit.lua"
-    paths = [slurm_conf.parent / name for name in (lua, "waystage-prolog", "waystage-epilog")]
+    names = ("burst_buffer.lua", "job_submit.lua", "waystage-prolog", "waystage-epilog")
+    paths = [slurm_conf.parent / name for name in names]
     loose = [
         why
         for path in (*paths, Path(settings.command[0]), Path(settings.client[0]), Path(settings.client[-1]))
@@ -151,27 +151,25 @@ def _slurm(settings: SlurmSettings) -> Iterator[Finding]:
     except SlurmError as error:
         yield _no("slurmctld", f"slurmctld does not answer: {error}")
         return
-    key, value = (
-        ("BurstBufferType", "burst_buffer/lua")
-        if settings.hooks == "burst-buffer"
-        else ("JobSubmitPlugins", "lua")
-    )
-    plugin = (
-        Path(commands.setting("PluginDir", text))
-        / f"{'burst_buffer' if 'Burst' in key else 'job_submit'}_lua.so"
-    )
-    if not plugin.exists():
-        yield _no(
-            "plug-in",
-            f"{plugin} is missing: install Debian's slurm-wlm-basic-plugins, or build Slurm with Lua",
-        )
-    if value not in commands.setting(key, text).split(","):
-        yield _no(
-            "slurmctld",
-            f"slurmctld runs without {key}={value}: restart it, a reconfigure does not load plug-ins",
-        )
-    else:
-        yield _yes("slurmctld", f"slurmctld runs with {key}={value}")
+    wanted = []
+    if settings.hooks == "burst-buffer":
+        wanted.append(("BurstBufferType", "burst_buffer/lua", "burst_buffer_lua.so"))
+    if settings.submission_checked:
+        wanted.append(("JobSubmitPlugins", "lua", "job_submit_lua.so"))
+    for key, value, file in wanted:
+        plugin = Path(commands.setting("PluginDir", text)) / file
+        if not plugin.exists():
+            yield _no(
+                "plug-in",
+                f"{plugin} is missing: install Debian's slurm-wlm-basic-plugins, or build Slurm with Lua",
+            )
+        if value not in commands.setting(key, text).split(","):
+            yield _no(
+                "slurmctld",
+                f"slurmctld runs without {key}={value}: restart it, a reconfigure does not load plug-ins",
+            )
+        else:
+            yield _yes("slurmctld", f"slurmctld runs with {key}={value}")
     for name in ("PrologSlurmctld", "EpilogSlurmctld"):
         if not commands.setting(name, text):
             yield _no(

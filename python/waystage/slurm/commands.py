@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -24,6 +25,8 @@ LIMIT_S = 60.0
 
 _WIDEST = 1 << 20
 """Characters of a field: 64 directives with the longest paths fit."""
+
+COMMANDS = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue"})
 
 HOLDING = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "STOPPED", "SIGNALING", "RESIZING"})
 """Job states with nodes."""
@@ -54,6 +57,10 @@ def run(words: Sequence[str], *, limit_s: float | None = LIMIT_S) -> str:
     """stdout of a command. Raises SlurmMissing, SlurmError with its last line."""
     if shutil.which(words[0]) is None:
         raise SlurmMissing(f"{words[0]} is not installed: install Debian's slurm-client on this host")
+    conf = os.environ.get("SLURM_CONF")
+    if conf and Path(words[0]).name in COMMANDS and not Path(conf).exists():
+        # Slurm's commands wait a minute for such a file before they say so.
+        raise SlurmError(f"SLURM_CONF names {conf}, which does not exist: give Slurm's configuration file")
     try:
         done = subprocess.run(
             list(words),

@@ -67,7 +67,7 @@ def plan_install(slurm_conf: Path, settings: SlurmSettings) -> list[FileChange]:
     if settings.hooks == "burst-buffer":
         wanted["BurstBufferType"] = "burst_buffer/lua"
         files["burst_buffer.lua"] = (scripts.burst_buffer_lua(settings), 0o644)
-    else:
+    if settings.submission_checked:
         wanted["JobSubmitPlugins"] = "lua"
         files["job_submit.lua"] = (scripts.job_submit_lua(settings), 0o644)
     for hook in ("prolog", "epilog"):

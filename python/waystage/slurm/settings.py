@@ -42,6 +42,8 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     conf: str = ""
     """Path of slurm.conf, for Slurm's commands in hooks; empty: Slurm's default."""
+    check_scripts: bool = False
+    """With burst buffers: job_submit.lua also refuses scripts whose directives are all misspelt, unseen by Slurm."""
     keep_prolog: bool = False
     """The site's own prolog and epilog of slurmctld call ours: slurm.conf's lines for them stay."""
 
@@ -69,6 +71,11 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
     @property
+    def submission_checked(self) -> bool:
+        """Whether job_submit.lua is installed."""
+        return self.check_scripts or self.hooks == "job-submit"
+
+    @property
     def environment(self) -> tuple[str, ...]:
         """NAME=VALUE of each setting that commands read from their environment."""
         pairs = (
@@ -88,6 +95,7 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True):
             f"  state_dir = {lua_text(self.state_dir)},\n"
             f"  directive = {lua_text(self.directive)},\n"
             f"  job_directory = {lua_text(self.job_directory)},\n"
+            f"  only_check = {'true' if self.hooks == 'burst-buffer' else 'false'},\n"
             "}\n"
         )
 

@@ -16,7 +16,8 @@ import msgspec
 from waystage.display import display
 from waystage.events import StagingFinished, StagingStarted
 from waystage.staging import clock
-from waystage.staging.queue import Queue, Sample
+from waystage.staging.measured import Sample
+from waystage.staging.queue import Queue
 from waystage.staging.rates import estimate
 from waystage.staging.requests import Choice, Request
 from waystage.staging.retries import Ended, judge
@@ -59,7 +60,7 @@ class Ledger:
                     nodes=asked.nodes,
                     bytes=request.bytes_total,
                     due_ns=asked.due_ns,
-                    user=asked.user,
+                    user=request.user,
                 )
             )
         self.queue.write(request)
@@ -154,7 +155,7 @@ class Ledger:
                         request.bytes_total,
                         max(request.files_done, (counts or {}).get("files", 0)),
                     )
-                    if counts and counts.get("bytes", 0) and request.pair:
+                    if counts and request.pair and _measures(request, counts):
                         sample = Sample(counts["bytes"], counts.get("files", 0), max(0, now - began_ns) / 1e9)
                         self.queue.measured(request.uid, request.pair, sample, now)
             self.finish(request, verdict.state, verdict.text)
@@ -181,9 +182,18 @@ class Ledger:
         )
         others = any(
             each.announced
+            and each.uid == request.uid
             and each.submission.job_id == asked.job_id
             and each.submission.direction == asked.direction
             for each in self.queue.open.values()
         )
         if request.announced and not others:
-            self.queue.announce(StagingFinished(job_id=asked.job_id, direction=asked.direction))
+            self.queue.announce(
+                StagingFinished(job_id=asked.job_id, direction=asked.direction, user=request.user)
+            )
+
+
+def _measures(request: Request, counts: dict[str, int]) -> bool:
+    """Whether the time of a request's last attempt says how fast its ends are: it moved data, and all of it."""
+    limited = request.submission.rate_bytes_per_s > 0
+    return counts.get("bytes", 0) > 0 and not counts.get("resumed", 0) and not limited

@@ -1,6 +1,6 @@
 """The pair of ends that a rate is measured for: file systems by their mount point, far ends by host.
 
-Arrives: a submission.
+Arrives: a submission, or two ends.
 Leaves: one line of text.
 Must not know: rates.
 """
@@ -26,6 +26,11 @@ def pair_of(asked: Submission) -> str:
     return f"{_end(asked.source)} -> {to}"
 
 
+def between(source: str, destination: str) -> str:
+    """As `pair_of`, of a copy from `source` to `destination`."""
+    return f"{_end(source)} -> {_end(destination)}"
+
+
 def _end(text: str) -> str:
     far = parse_remote(text)
     return file_system(text) if far is None else display(far.host)
@@ -33,6 +38,7 @@ def _end(text: str) -> str:
 
 def file_system(path: str) -> str:
     """Mount point and type of the file system that `path`, or what exists above it, is in."""
+    path = os.path.join(os.getcwd(), path)
     while True:
         try:
             device = os.stat(path).st_dev

@@ -65,7 +65,8 @@ def carry_out(move: Move, reports: Reporter, stopped: Callable[[], bool]) -> dic
     """
     asked = move.submission
     far = parse_remote(asked.source), parse_remote(asked.destination)
-    reports.say("pair", pair=pair_of(asked))
+    verified = "" if asked.verify == "none" else ", verified"
+    reports.say("pair", pair=pair_of(asked) + verified)
     options = CopyOptions(verify=asked.verify, restart=asked.restart and move.first)
 
     def report(counts: dict[str, int]) -> None:
@@ -304,9 +305,7 @@ def _ended(copying: TreeCopy | RemoteCopy, names: Names, asked: Submission) -> d
     if asked.dry_run:
         planned = copying.planned()
         plan = {
-            "files": sum(letter == "f" for _, letter, _ in planned)
-            if len(planned) < 10_000
-            else counts["found"],
+            "files": counts["files"],
             "bytes": counts["bytes"],
             "entries": len(planned),
             "would_copy": [display(path) for path, _, _ in planned[:PLANNED_SHOWN]],

@@ -16,13 +16,14 @@ import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from waystage.backplane import statefile
 from waystage.events import Event, decode, encode, envelope
 from waystage.staging.errors import StagingError
+from waystage.staging.measured import Sample, kept
 from waystage.staging.requests import Request, State
 
 log = logging.getLogger(__name__)
@@ -88,15 +89,22 @@ _COLUMNS = {
 MOST_OUTBOX = 100_000
 """Events that wait for a controller; beyond it the oldest are dropped."""
 
-SAMPLES_PER_PAIR = 100
 
+class _Row(NamedTuple):
+    number: int
+    sample: Sample
 
-class Sample(msgspec.Struct, frozen=True):
-    """One measured transfer."""
+    @property
+    def bytes(self) -> int:
+        return self.sample.bytes
 
-    bytes: int
-    files: int
-    seconds: float
+    @property
+    def files(self) -> int:
+        return self.sample.files
+
+    @property
+    def seconds(self) -> float:
+        return self.sample.seconds
 
 
 class Queue:
@@ -228,15 +236,18 @@ class Queue:
             "INSERT INTO rates (uid, pair, bytes, files, seconds_ns, ended_ns) VALUES (?, ?, ?, ?, ?, ?)",
             (uid, pair, sample.bytes, sample.files, int(sample.seconds * 1e9), now_ns),
         )
-        self._db.execute(
-            "DELETE FROM rates WHERE uid = ?1 AND pair = ?2 AND id <= (SELECT id FROM rates WHERE uid = ?1"
-            " AND pair = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)",
-            (uid, pair, SAMPLES_PER_PAIR),
-        )
+        rows = self._db.execute(
+            "SELECT id, bytes, files, seconds_ns FROM rates WHERE uid = ? AND pair = ? ORDER BY id DESC",
+            (uid, pair),
+        ).fetchall()
+        found = [_Row(number, Sample(size, files, ns / 1e9)) for number, size, files, ns in rows]
+        lasting = {each.number for each in kept(found)}
+        gone = [(each.number,) for each in found if each.number not in lasting]
+        self._db.executemany("DELETE FROM rates WHERE id = ?", gone)
 
     def samples(self, uid: int, pair: str) -> tuple[list[Sample], bool]:
-        """Transfers measured between this pair of ends, and whether they are the user's own: others count only where
-        there are none, since what an engine reports is in its user's hands."""
+        """Transfers measured between this pair of ends, the latest first, and whether they are the user's own: others
+        count only where there are none, since what an engine reports is in its user's hands."""
         rows = self._db.execute(
             "SELECT uid, bytes, files, seconds_ns FROM rates WHERE pair = ? ORDER BY id DESC LIMIT 10000",
             (pair,),

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from waystage.units import UnitError, parse_rate, parse_size
 from waystage.wan.accounts import Account, parse_account
 from waystage.wan.address import DEFAULT_PORT
 from waystage.wan.errors import WanConfigError
 from waystage.wan.rates import UNLIMITED, RateError, Schedule, parse_schedule
+
+T = TypeVar("T")
+
+_Count = Annotated[int, msgspec.Meta(ge=1)]
 
 MODES = ("fast-start", "aggressive")
 """Modes that require a grant; every user has `fair` and `modest`."""
@@ -81,65 +87,109 @@ class ServeConfig:
     probe_s: float = 600.0
 
 
-class _Table:
-    """A table of the file, read key by key; unknown keys are errors."""
+class _UserTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of `[users]`."""
 
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self._values, self._where = dict(values), where
+    keys: tuple[str, ...] = ()
+    keys_file: str | None = None
+    modes: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    rate: str | None = None
+    connections: _Count | None = None
+    proxy: tuple[str, ...] = ()
+    proxy_listen: tuple[str, ...] = ()
+    probe: bool | None = None
+    account: str | None = None
+
+
+class _RootTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A `[[root]]`."""
+
+    path: str
+    write: bool = False
+    users: tuple[str, ...] = ()
+    privileged: bool = False
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file. Users are converted one by one, since msgspec does not say which of them is wrong."""
+
+    key: str
+    users: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    root: tuple[_RootTable, ...] = ()
+    listen: str = f"[::]:{DEFAULT_PORT}"
+    rate: str | None = None
+    connections: _Count = 32
+    copy_connections: _Count = 4
+    sockets: _Count | None = None
+    memory: str | None = None
+    udp: bool = True
+    workers: _Count = 4
+    log: str | None = None
+    drain_s: _Count = 60
+    probe: bool = False
+    probe_rate: str | None = None
+    probe_s: _Count = 600
+
+
+@dataclass(frozen=True)
+class _Where:
+    """The table that a key is in, for errors."""
+
+    table: str
 
     def wrong(self, key: str, what: str) -> WanConfigError:
-        return WanConfigError(f"{self._where}{key}: {what}")
+        return WanConfigError(f"{self.table}{key}: {what}")
 
-    def take(self, key: str, kind: type, default: Any = None, *, required: bool = False) -> Any:
-        if key not in self._values:
-            if required:
-                raise self.wrong(key, "is missing")
-            return default
-        value = self._values.pop(key)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.wrong(key, f"{value!r} is no {_KINDS[kind]}")
-        return value
+    def convert(self, values: object, kind: type[T]) -> T:
+        try:
+            return msgspec.convert(values, kind)
+        except msgspec.ValidationError as error:
+            raise self.wrong(*_explained(str(error))) from None
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self.take(key, list, [])
-        if not all(isinstance(each, str) for each in value):
-            raise self.wrong(key, f"{value!r} is no list of texts")
-        return tuple(value)
-
-    def size(self, key: str, default: int, least: int, most: int) -> int:
-        text = self.take(key, str)
+    def size(self, key: str, text: str | None, default: int, least: int, most: int) -> int:
         try:
             return default if text is None else parse_size(text, least=least, most=most)
         except UnitError as error:
             raise self.wrong(key, str(error)) from None
 
-    def rate(self, key: str) -> int | None:
-        text = self.take(key, str)
+    def rate(self, key: str, text: str | None) -> int | None:
         try:
             return None if text is None else parse_rate(text)
         except UnitError as error:
             raise self.wrong(key, str(error)) from None
 
-    def schedule(self, key: str) -> Schedule:
-        text = self.take(key, str)
+    def schedule(self, key: str, text: str | None) -> Schedule:
         try:
             return UNLIMITED if text is None else parse_schedule(text)
         except RateError as error:
             raise self.wrong(key, str(error)) from None
 
-    def count(self, key: str, default: int | None) -> int | None:
-        value = self.take(key, int, default)
-        if value is not None and value < 1:
-            raise self.wrong(key, f"{value} is less than one")
-        return value if value is None else int(value)
 
-    def end(self) -> None:
-        if self._values:
-            key = min(self._values)
-            raise self.wrong(key, "is no key that is known here: see docs/reference/serve.md")
+def _explained(message: str) -> tuple[str, str]:
+    """Key and sentence of a ValidationError of msgspec."""
+    text, _, path = message.partition(" - at `")
+    key = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    # `root[0].path` is the first [[root]].
+    key = re.sub(r"^root\[(\d+)\]", lambda found: f"root {int(found[1]) + 1}: ", key).replace(": .", ": ")
+    before = f"{key}." if key and not key.endswith(": ") else key
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL):
+        return f"{before}{unknown[1]}", "is no key that is known here: see docs/reference/serve.md"
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", text):
+        return f"{before}{missing[1]}", "is missing"
+    for kind, noun in _KINDS.items():
+        text = re.sub(rf"`{kind}( \| null)?`", noun, text)
+    return key, text[:1].lower() + text[1:].replace("`", "")
 
 
-_KINDS = {str: "text", bool: "true or false", int: "whole number", list: "list", dict: "table"}
+_KINDS = {
+    "str": "a text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "array": "a list",
+    "object": "a table",
+}
 
 
 def load_config(path: Path) -> ServeConfig:
@@ -154,48 +204,31 @@ def load_config(path: Path) -> ServeConfig:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise WanConfigError(f"{path} is no TOML: {error}") from None
-    here = path.parent
-    top = _Table(values, f"{path}: ")
-    key = here / top.take("key", str, required=True)
-    probe = top.take("probe", bool, False)
-    users = tuple(
-        _user(
-            name,
-            _Table(table, f"{path}: users.{name}.") if isinstance(table, dict) else None,
-            here,
-            top,
-            probe,
-        )
-        for name, table in top.take("users", dict, {}).items()
-    )
-    roots = tuple(_root(number, table, path, top) for number, table in enumerate(top.take("root", list, [])))
-    log = top.take("log", str)
-    config = ServeConfig(
-        listen=_listen(top),
-        key=key,
-        users=users,
-        roots=roots,
-        rate=top.schedule("rate"),
-        connections=top.count("connections", 32) or 32,
-        copy_connections=top.count("copy_connections", 4) or 4,
-        sockets=top.count("sockets", None) or _sockets(),
-        memory=top.size("memory", 256 << 20, LEAST_MEMORY, MOST_MEMORY),
-        udp=top.take("udp", bool, True),
-        workers=top.count("workers", 4) or 4,
-        log=here / log if log is not None else None,
-        drain_s=float(top.count("drain_s", 60) or 60),
-        probe_rate=top.rate("probe_rate"),
-        probe_s=float(top.count("probe_s", 600) or 600),
-    )
-    top.end()
+    here, where = path.parent, _Where(f"{path}: ")
+    file = where.convert(values, _File)
+    users = []
+    for name, table in file.users.items():
+        place = _Where(f"{path}: users.{name}.")
+        users.append(_user(name, place.convert(table, _UserTable), place, here, file.probe))
     known = {user.name for user in users}
-    for root in roots:
-        for name in root.users:
-            if name not in known:
-                raise WanConfigError(
-                    f"{path}: root {root.path}: users: there is no user {name!r} below [users]"
-                )
-    return config
+    roots = tuple(_root(number, table, path, known) for number, table in enumerate(file.root))
+    return ServeConfig(
+        listen=_listen(file.listen, where),
+        key=here / file.key,
+        users=tuple(users),
+        roots=roots,
+        rate=where.schedule("rate", file.rate),
+        connections=file.connections,
+        copy_connections=file.copy_connections,
+        sockets=file.sockets or _sockets(),
+        memory=where.size("memory", file.memory, 256 << 20, LEAST_MEMORY, MOST_MEMORY),
+        udp=file.udp,
+        workers=file.workers,
+        log=None if file.log is None else here / file.log,
+        drain_s=float(file.drain_s),
+        probe_rate=where.rate("probe_rate", file.probe_rate),
+        probe_s=float(file.probe_s),
+    )
 
 
 def _sockets() -> int:
@@ -203,90 +236,81 @@ def _sockets() -> int:
     return max(1, min(4, len(os.sched_getaffinity(0)) // 2))
 
 
-def _listen(top: _Table) -> str:
-    text: str = top.take("listen", str, f"[::]:{DEFAULT_PORT}")
+def _listen(text: str, where: _Where) -> str:
     host, colon, port = text.rpartition(":")
     try:
         address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
         if not colon or not 0 <= int(port) < 1 << 16:
             raise ValueError
     except ValueError:
-        raise top.wrong("listen", f"{text!r} is no address and port, such as [::]:{DEFAULT_PORT}") from None
+        raise where.wrong("listen", f"{text!r} is no address and port, such as [::]:{DEFAULT_PORT}") from None
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
-def _user(name: str, table: _Table | None, here: Path, top: _Table, probe: bool) -> UserConfig:
-    if table is None:
-        raise top.wrong(f"users.{name}", "is no table")
-    keys = [*table.texts("keys")]
-    file = table.take("keys_file", str)
-    if file is not None:
-        keys += _keys_of(here / file)
+def _user(name: str, table: _UserTable, where: _Where, here: Path, probe: bool) -> UserConfig:
+    keys = [*table.keys]
+    if table.keys_file is not None:
+        keys += _keys_of(here / table.keys_file)
     if not keys:
-        raise table.wrong(
+        raise where.wrong(
             "keys", "a user needs a key, here or in keys_file: `waystage copy --show-key` prints the client's"
         )
     for line in keys:
-        _check_key(line, table)
-    modes = table.texts("modes")
-    for mode in modes:
+        _check_key(line, where)
+    for mode in table.modes:
         if mode not in MODES:
-            raise table.wrong(
+            raise where.wrong(
                 "modes", f"{mode!r} is none of {', '.join(MODES)} (fair and modest need no grant)"
             )
     networks = []
-    for text in table.texts("networks"):
+    for text in table.networks:
         try:
             network = ipaddress.ip_network(text)
         except ValueError as error:
-            raise table.wrong("networks", str(error)) from None
+            raise where.wrong("networks", str(error)) from None
         networks.append((str(network.network_address), network.prefixlen))
-    if networks and not modes:
-        raise table.wrong(
+    if networks and not table.modes:
+        raise where.wrong(
             "networks",
             "says from where modes are granted, and none is: name them in modes (it does not say from where the user may come in)",
         )
-    user = UserConfig(
+    return UserConfig(
         name,
         tuple(keys),
-        modes,
+        table.modes,
         tuple(networks),
-        table.schedule("rate"),
-        table.count("connections", None),
-        _rules(table, "proxy"),
-        _places(table),
-        table.take("probe", bool, probe),
-        None if file is None else here / file,
-        _account(table),
+        where.schedule("rate", table.rate),
+        table.connections,
+        _rules(table.proxy, where),
+        _places(table.proxy_listen, where),
+        probe if table.probe is None else table.probe,
+        None if table.keys_file is None else here / table.keys_file,
+        _account(table.account, where),
     )
-    table.end()
-    return user
 
 
-def _account(table: _Table) -> Account | None:
-    text = table.take("account", str)
+def _account(text: str | None, where: _Where) -> Account | None:
     try:
         return None if text is None else parse_account(text)
     except ValueError as error:
-        raise table.wrong("account", str(error)) from None
+        raise where.wrong("account", str(error)) from None
 
 
-def _rules(table: _Table, key: str) -> tuple[str, ...]:
-    lines = table.texts(key)
+def _rules(lines: tuple[str, ...], where: _Where) -> tuple[str, ...]:
     for line in lines:
-        _check_rule(line, table, key)
+        _check_rule(line, where, "proxy")
         if line.split()[0] == "direct":
-            raise table.wrong(key, f"{line!r}: a server reaches what it allows; `direct` is for clients")
+            raise where.wrong("proxy", f"{line!r}: a server reaches what it allows; `direct` is for clients")
     return lines
 
 
-def _places(table: _Table) -> tuple[str, ...]:
+def _places(places: tuple[str, ...], where: _Where) -> tuple[str, ...]:
     """Rules on the addresses at which connections may be taken."""
     lines = []
-    for place in table.texts("proxy_listen"):
+    for place in places:
         line = f"allow {place}"
-        if not _check_rule(line, table, "proxy_listen") and place.partition(":")[0].strip() != "*":
-            raise table.wrong(
+        if not _check_rule(line, where, "proxy_listen") and place.partition(":")[0].strip() != "*":
+            raise where.wrong(
                 "proxy_listen",
                 f"{place!r} is a name, and a client asks for an address: write one, such as 127.0.0.1:8000-8010",
             )
@@ -294,14 +318,14 @@ def _places(table: _Table) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _check_rule(line: str, table: _Table, key: str) -> bool:
+def _check_rule(line: str, where: _Where, key: str) -> bool:
     """Whether it is about addresses."""
     from waystage._native import wan_check_rule
 
     try:
         return wan_check_rule(line)
     except ValueError as error:
-        raise table.wrong(key, str(error)) from None
+        raise where.wrong(key, str(error)) from None
 
 
 def _keys_of(path: Path) -> list[str]:
@@ -312,30 +336,23 @@ def _keys_of(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def _check_key(line: str, table: _Table) -> None:
+def _check_key(line: str, where: _Where) -> None:
     from waystage._native import WanError, wan_fingerprint
 
     try:
         wan_fingerprint(line)
     except WanError as error:
-        raise table.wrong("keys", str(error)) from None
+        raise where.wrong("keys", str(error)) from None
 
 
-def _root(number: int, values: Any, path: Path, top: _Table) -> RootConfig:
-    if not isinstance(values, dict):
-        raise top.wrong("root", "is no [[root]]")
-    table = _Table(values, f"{path}: root {number + 1}: ")
-    where = Path(table.take("path", str, required=True))
+def _root(number: int, table: _RootTable, path: Path, known: set[str]) -> RootConfig:
+    where = Path(table.path)
     if not where.is_absolute():
-        raise table.wrong("path", f"{str(where)!r} is no absolute path")
-    root = RootConfig(
-        where,
-        table.take("write", bool, False),
-        table.texts("users"),
-        table.take("privileged", bool, False),
-    )
-    table.end()
-    return root
+        raise WanConfigError(f"{path}: root {number + 1}: path: {table.path!r} is no absolute path")
+    for name in table.users:
+        if name not in known:
+            raise WanConfigError(f"{path}: root {where}: users: there is no user {name!r} below [users]")
+    return RootConfig(where, table.write, table.users, table.privileged)
 
 
 def sample_config() -> str:

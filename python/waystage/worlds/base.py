@@ -10,7 +10,7 @@ Must not know: how any one world works.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from waystage.experiment.schema import Compute, Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest, jobs_of_set
 from waystage.interconnect.graphml import read_topology
 from waystage.task import Progress
-from waystage.worlds.recorder import Recorder
+from waystage.worlds.recorder import Recorder, Watcher
 
 
 class WorldError(RuntimeError):
@@ -64,9 +64,10 @@ def job_record(
 
 
 class World(Protocol):
-    """`run` must leave nothing behind, also when it raises or is interrupted."""
+    """`run` must leave nothing behind, also when it raises or is interrupted. `watcher` sees comparisons of policies."""
 
     name: str
+    watcher: Watcher | None
 
     def run(self, experiment: Experiment, out: Path, progress: Progress) -> RunResult: ...
 
@@ -91,6 +92,8 @@ class PolicyRun(ABC):
         self.topology = read_topology(experiment.topology)
         self.recorder = Recorder(self.topology, start_ns, experiment.measure.interval_s)
         self._progress = progress
+        self.begun: Callable[[Iterable[int]], Iterable[int]] = iter
+        """Of the numbers of sets, those to run; a benchmark ends early so."""
         self._total = experiment.sets * len(experiment.policies) * experiment.jobs.count
         self.result = RunResult(
             name=experiment.name, world=world, experiment=experiment, waystage=waystage.__version__, **about
@@ -109,7 +112,7 @@ class PolicyRun(ABC):
     def run_sets(self) -> None:
         policies = self.experiment.policies
         begin = self.experiment.first_set
-        for number in range(begin, begin + self.experiment.sets):
+        for number in self.begun(range(begin, begin + self.experiment.sets)):
             jobs = jobs_of_set(self.experiment, self.topology, number)
             first = number % len(policies)
             for choice in (*policies[first:], *policies[:first]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from typing import Protocol
 
 from waystage.events import (
     CLASSES,
@@ -35,6 +36,14 @@ CAUSES_KEPT = 4096
 
 NEARLY = 0.95
 """Readings come a little early or late: what is this near to the interval counts as the whole of it."""
+
+
+class Watcher(Protocol):
+    """Sees a run while it goes on: each set as it begins, each event."""
+
+    def begin(self, policy: str, set_index: int) -> None: ...
+
+    def __call__(self, item: Envelope) -> None: ...
 
 
 class Recorder:
@@ -65,6 +74,7 @@ class Recorder:
         self._policy, self._set = "", 0
         self._causes: OrderedDict[str, int] = OrderedDict()
         self._lock = threading.Lock()
+        self.watcher: Watcher | None = None
 
     @property
     def samples(self) -> list[PortSample]:
@@ -73,6 +83,8 @@ class Recorder:
             return redistribute(self._samples, self._capacity_bps)
 
     def begin(self, policy: str, set_index: int) -> None:
+        if self.watcher is not None:
+            self.watcher.begin(policy, set_index)
         with self._lock:
             self._policy, self._set = policy, set_index
             self._sums.clear()
@@ -92,6 +104,8 @@ class Recorder:
 
     def __call__(self, item: Envelope) -> None:
         event = item.event
+        if self.watcher is not None:
+            self.watcher(item)
         with self._lock:
             self._keep(item)
             if isinstance(event, PathsChanged):

@@ -2,8 +2,9 @@
 //!
 //! Arrives: messages of nodes, outcomes of storage requests. Leaves: effects. Must not know: ranks, sockets, clocks.
 //!
-//! At most two windows of an operation have an image at a time, so that one is filled while the other is written
-//! (double buffering); without a free image an operation waits. Nothing is held that grows with ranks or extents.
+//! Images of an operation take at most the bytes of two windows of `cb_buffer_size`, as one is filled while the other
+//! is written; smaller windows are more at a time. Without a free image an operation waits. Nothing is held that grows
+//! with ranks or extents.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,8 +25,11 @@ mod windows;
 use choice::{next_kept, next_window, prefetch};
 use state::{File, Op, OpWindow, Part, Phase};
 
-/// Windows of an operation that have an image at a time.
-const BUFFERS: usize = 2;
+/// Windows of the size of `cb_buffer_size` that an operation has images for at a time.
+const BUFFERS: u64 = 2;
+
+/// Windows of an operation that have an image at a time, where smaller ones fit into the same memory.
+const MOST_WINDOWS: usize = 8;
 
 /// Covered ranges of a read that are at most this far apart are read as one: a page.
 const READ_GAP: u64 = 4096;
@@ -84,7 +88,7 @@ impl Aggregator {
     pub fn message(&mut self, link: LinkId, message: Peer, out: &mut Vec<Effect>) {
         match message {
             Peer::Attach { file, path, flags, app, node, nodes, window_bytes } => {
-                let most = self.images.bytes() / BUFFERS as u64;
+                let most = self.images.bytes() / BUFFERS;
                 let known = self.files.entry(file).or_insert_with(|| {
                     out.push(Effect::Open { file, path: path.clone(), flags });
                     File {
@@ -346,13 +350,19 @@ impl Aggregator {
             }
         }
         let mut starved = false;
-        while !failed && op.windows.len() < BUFFERS {
+        while !failed && op.windows.len() < MOST_WINDOWS {
             let found = next_kept(op, file.window_bytes);
             let kept = found.is_some();
             let Some((window, links)) = found.or_else(|| next_window(op, file.window_bytes)) else {
                 break;
             };
-            let Some(image) = self.images.take(window.bytes()) else {
+            let held: u64 = op.windows.iter().map(|window| window.window.bytes()).sum();
+            if held + window.bytes() > BUFFERS * file.window_bytes {
+                break;
+            }
+            // Another operation waits for the room of a second window.
+            let room = op.windows.is_empty() || self.starved.is_empty();
+            let Some(image) = room.then(|| self.images.take(window.bytes())).flatten() else {
                 starved = true;
                 break;
             };

@@ -125,7 +125,7 @@ impl Aggregator {
         }
         window.phase = Phase::Storage;
         let (window, image, bytes) = (window.window, window.image, coverage.total());
-        let piece = piece_of(op.map.unit, bytes);
+        let (piece, aggregators) = (piece_of(op.map.unit, bytes), op.map.aggregators.len());
         self.jobs.insert(job, Job { file: id, pull, image, cancelled: false });
         out.push(Effect::Transfer(Transfer {
             job,
@@ -137,6 +137,7 @@ impl Aggregator {
             coverage,
             bytes,
             piece,
+            aggregators,
         }));
     }
 

@@ -23,12 +23,12 @@ use crate::effect::LinkId;
 use crate::listeners::{bind, Listeners};
 use crate::memory::Pool;
 use crate::node::Node;
-use crate::options::Options;
+use crate::options::{delay_of, Options};
 use crate::patience::Patience;
 use crate::poller::{Poller, Waker};
 use crate::shared::{Command, Shared};
 use crate::status::Status;
-use crate::storage::{delay_of, Done, Storage};
+use crate::storage::{Done, Storage};
 
 mod arrivals;
 mod traffic;

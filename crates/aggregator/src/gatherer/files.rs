@@ -122,7 +122,9 @@ impl Gatherer {
             file.hints.storage(stripe);
             hints = file.hints.in_force(file.addresses.len());
         }
-        if outcome.status != Status::Ok {
+        if outcome.status == Status::Ok {
+            self.open_early(id, out);
+        } else {
             if let Some(known) = self.ranks.get_mut(&rank) {
                 known.files.remove(&id);
             }
@@ -130,6 +132,17 @@ impl Gatherer {
         }
         let Outcome { status, message } = outcome;
         out.push(Effect::ToRank(rank, ToRank::Attached { file: id, status, message, hints }));
+    }
+
+    /// The own aggregator opens the file while the ranks open it, so that the first operation finds it open.
+    fn open_early(&mut self, id: FileId, out: &mut Vec<Effect>) {
+        let own = Arc::clone(&self.own);
+        if let Some(file) = self.files.get_mut(&id) {
+            if !file.attached.contains_key(&own) {
+                out.push(Effect::ToAggregator(Arc::clone(&own), file.attach_message(id)));
+                file.attached.insert(own, 0);
+            }
+        }
     }
 
     pub(super) fn set_view(

@@ -51,6 +51,22 @@ impl Cluster {
         }
     }
 
+    /// Deal the bytes to ranks in turn, in runs that their nodes keep: of a quarter of the default unit or longer.
+    pub fn deal_long(&mut self, runs: usize) {
+        const LONG: u64 = 64 << 10;
+        self.ranks.iter_mut().for_each(|rank| rank.pieces = Pieces::default());
+        let (mut at, ranks) = (self.dice.below(5000) as u64, self.ranks.len());
+        for run in 0..runs {
+            let length = LONG + self.dice.below(5000) as u64;
+            let seed = self.dice.below(256);
+            let pieces = &mut self.ranks[run % ranks].pieces;
+            pieces.extents.push((at, length));
+            pieces.data.extend((0..length).map(|byte| (byte as usize * 7 + seed) as u8));
+            at += length + self.dice.below(3) as u64;
+        }
+        self.ranks.iter_mut().for_each(|rank| rank.by_view = true);
+    }
+
     /// What the file must hold after the ranks' pieces were written over `before`.
     pub fn expected(&self, before: &[u8]) -> Vec<u8> {
         let mut found = before.to_vec();

@@ -137,6 +137,8 @@ pub struct Cluster {
     op: u64,
     dead: HashSet<usize>,
     pub lists: usize,
+    /// Messages with data between processes.
+    pub crossings: usize,
     pub now: u64,
     /// A node, an aggregator, and the number of steps after which they are cut off from each other.
     pub cuts: Vec<(usize, usize, usize)>,
@@ -189,6 +191,7 @@ impl Cluster {
             op: 0,
             dead: HashSet::new(),
             lists: 0,
+            crossings: 0,
             now: 1,
             cuts: Vec::new(),
             hangs: None,
@@ -226,6 +229,7 @@ impl Cluster {
                 }
             }
             Effect::SendData { address, message, image, coverage, .. } => {
+                self.crossings += usize::from(!coverage.is_empty());
                 if !self.links.contains_key(&(node, number(&address))) {
                     return;
                 }

@@ -1,6 +1,7 @@
 //! Batches between the workers of a walk and its consumer: bounded, and closed by either side.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -14,6 +15,8 @@ pub(super) struct Batches {
     state: Mutex<State>,
     arrived: Condvar,
     taken: Condvar,
+    /// Consumers that wait for a batch.
+    idle: AtomicUsize,
 }
 
 struct State {
@@ -33,7 +36,8 @@ impl State {
 impl Batches {
     pub(super) fn new(workers: usize) -> Self {
         let state = State { waiting: VecDeque::new(), workers, stopped: false };
-        Self { state: Mutex::new(state), arrived: Condvar::new(), taken: Condvar::new() }
+        let (arrived, taken) = (Condvar::new(), Condvar::new());
+        Self { state: Mutex::new(state), arrived, taken, idle: AtomicUsize::new(0) }
     }
 
     /// Hand a batch over, waiting for room; false after [`Batches::stop`].
@@ -63,14 +67,18 @@ impl Batches {
     /// Wait for at most `timeout`: true once the walk is over, false where a batch waits, None otherwise.
     pub(super) fn wait(&self, timeout: Duration) -> Option<bool> {
         let mut state = self.state.lock();
+        self.idle.fetch_add(1, Ordering::Relaxed);
         let waited = self.arrived.wait_while_for(&mut state, State::is_idle, timeout);
+        self.idle.fetch_sub(1, Ordering::Relaxed);
         (!waited.timed_out()).then(|| state.waiting.is_empty())
     }
 
     /// The next batch, waiting for it; None where the walk is over.
     pub(super) fn next(&self) -> Option<Batch> {
         let mut state = self.state.lock();
+        self.idle.fetch_add(1, Ordering::Relaxed);
         self.arrived.wait_while(&mut state, State::is_idle);
+        self.idle.fetch_sub(1, Ordering::Relaxed);
         let batch = state.waiting.pop_front();
         drop(state);
         self.taken.notify_one();
@@ -82,6 +90,11 @@ impl Batches {
         let batch = self.state.lock().waiting.pop_front();
         self.taken.notify_one();
         batch
+    }
+
+    /// Whether a consumer waits for a batch.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) > 0
     }
 
     /// Drop the batches that wait, and wake both sides.

@@ -4,11 +4,12 @@
 //! Leaves: batches, in no order, at the pace of their consumer; counts at any time.
 //! Must not know: where batches go.
 //!
-//! A walk never leaves its root: directories are opened by path with no symbolic link on the way, and stat(2) does
-//! not follow links. The tree may change meanwhile: vanished entries are counted, and an entry whose type changed is
-//! recorded as its new type. Only directories that are being read hold a descriptor.
+//! A walk never leaves its root, unless it is to follow links: directories are opened by path with no symbolic link on
+//! the way, and stat(2) does not follow links. The tree may change meanwhile: vanished entries are counted, and an
+//! entry whose type changed is recorded as its new type. Only directories that are being read hold a descriptor.
 
 mod batches;
+mod follow;
 mod known;
 mod queue;
 mod shared;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub use follow::{unfollowed, Follow};
 pub use known::{Known, KnownDirectory};
 pub use shared::{Counts, Options, BATCH_ROWS};
 
@@ -31,6 +33,7 @@ use crate::layouts::Layouts;
 use crate::root::Root;
 use crate::stat::stat_open;
 use batches::Batches;
+use follow::Way;
 use queue::Queue;
 use shared::{Counters, Shared};
 use task::Task;
@@ -47,7 +50,10 @@ impl Walk {
     pub fn start(mut options: Options) -> io::Result<Self> {
         options.batch_rows = options.batch_rows.clamp(1, BATCH_ROWS);
         let threads = options.threads.max(1);
-        let root = Root::open(&options.root)?;
+        let root = match options.follow {
+            None => Root::open(&options.root)?,
+            Some(_) => Root::following(&options.root)?,
+        };
         let top = stat_open(root.directory(b"")?)?;
         let shared = Arc::new(Shared {
             root,
@@ -59,7 +65,13 @@ impl Walk {
             next_id: AtomicU64::new(0),
         });
         let tops = shared.options.tops.clone();
-        shared.queue.push(0, tops.into_iter().map(Task::Directory));
+        let begin = |top: Vec<u8>| {
+            let follows = shared.options.follow.is_some();
+            let way = follows.then(|| Way::above(&shared.root, &top)).flatten();
+            Task::Directory(top, way)
+        };
+        let tops: Vec<Task> = tops.into_iter().map(begin).collect();
+        shared.queue.push(0, tops.into_iter());
         let walk = Self { shared, workers: Mutex::new(Vec::with_capacity(threads)) };
         for number in 0..threads {
             let shared = Arc::clone(&walk.shared);
@@ -99,9 +111,9 @@ impl Walk {
     /// The directories that it has found and not begun to read: it leaves them out, and ends once those in progress
     /// are read. A directory in progress may find more.
     pub fn take_waiting(&self) -> Vec<Vec<u8>> {
-        let tasks = self.shared.queue.take_waiting(|task| matches!(task, Task::Directory(_)));
+        let tasks = self.shared.queue.take_waiting(|task| matches!(task, Task::Directory(..)));
         let path = |task| match task {
-            Task::Directory(path) => Some(path),
+            Task::Directory(path, _) => Some(path),
             Task::Block(..) => None,
         };
         tasks.into_iter().filter_map(path).collect()

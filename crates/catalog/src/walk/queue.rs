@@ -69,6 +69,16 @@ impl<T> Queue<T> {
         task
     }
 
+    /// A task that can be had at once.
+    pub(super) fn try_take(&self, worker: usize) -> Option<T> {
+        self.find(worker).filter(|_| !self.is_stopped())
+    }
+
+    /// Whether a worker waits for a task.
+    pub(super) fn has_idle(&self) -> bool {
+        self.sleepers.load(Ordering::Relaxed) > 0
+    }
+
     /// A task that was taken is done, and has pushed the tasks that follow from it.
     pub(super) fn done(&self) {
         if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::batches::Batches;
+use super::follow::Follow;
 use super::known::Known;
 use super::queue::Queue;
 use super::task::Task;
@@ -26,6 +27,9 @@ pub struct Options {
     pub threads: usize,
     /// Entries of a batch, from 1 to [`BATCH_ROWS`].
     pub batch_rows: usize,
+    /// Whether smaller batches leave as soon as the consumer waits for one: right where work begins with them, and
+    /// wrong where they are stored.
+    pub eager: bool,
     /// What is left out.
     pub exclude: Exclude,
     /// Whether directories on other file systems are left out.
@@ -34,6 +38,8 @@ pub struct Options {
     pub layouts: Option<Layouts>,
     /// Directories that are not read again where they have not changed.
     pub known: Known,
+    /// Whether symbolic links are followed.
+    pub follow: Option<Follow>,
     /// Where to begin, as paths below the root: the root's is empty. None may be below another.
     pub tops: Vec<Vec<u8>>,
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use rustix::fs::Statx;
 
+use super::follow::Way;
+
 pub(super) enum Task {
-    /// Read the directory at this path below the root.
-    Directory(Vec<u8>),
+    /// Read the directory at this path below the root; the directories above it, where links are followed.
+    Directory(Vec<u8>, Option<Arc<Way>>),
     /// Record these entries of a huge directory.
     Block(Arc<OpenDirectory>, Block),
 }
@@ -20,6 +22,8 @@ pub(super) struct OpenDirectory {
     pub(super) fd: OwnedFd,
     pub(super) path: Vec<u8>,
     pub(super) stat: Statx,
+    /// It and those above it, where links are followed.
+    pub(super) way: Option<Arc<Way>>,
     /// Entries recorded so far.
     pub(super) rows: AtomicI64,
     /// Blocks not yet done, and one for the reading itself.

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,22 +12,30 @@ use waystage_coupling::address;
 use waystage_coupling::client::{Coupling, Options};
 use waystage_coupling::failure::Failure;
 use waystage_coupling::region::Region;
-use waystage_coupling::request::{Role, Variable, Why};
+use waystage_coupling::request::{Role, Variable};
 
 use super::types::datatype;
 use super::{give, guard, list, number, optional, place, text};
-use crate::error::{argument, Code, Error, Result};
+use crate::error::{argument, Error, Result};
 use crate::memory::Data;
+use crate::named::Named;
 use crate::registry::Registry;
 use crate::store::Store;
 
 /// An open name, and where its versions are stored.
 pub struct Open {
-    coupling: Coupling,
+    pub(super) coupling: Coupling,
     store: Option<Store>,
+    /// Versions that are files.
+    pub(super) named: Named,
 }
 
 static OPEN: Registry<Mutex<Open>> = Registry::new("coupled name");
+
+/// The open name of a handle.
+pub(super) fn opened(coupling: *mut Mutex<Open>) -> Result<Arc<Mutex<Open>>> {
+    OPEN.get(coupling)
+}
 
 /// The lease where the caller gives none.
 const LEASE_MS: c_int = 30_000;
@@ -59,24 +68,6 @@ pub struct Box {
     counts: *const i64,
 }
 
-fn error(failure: &Failure) -> Error {
-    let code = match failure {
-        Failure::Timeout(_) => Code::Timeout,
-        Failure::Answer(why, _) => match why {
-            Why::Argument => Code::Argument,
-            Why::Lost => Code::Lost,
-            Why::NoSuchVariable => Code::NoSuchFile,
-            Why::Ended => Code::Ended,
-            Why::Memory => Code::Memory,
-        },
-        Failure::System(_, error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            Code::Refused
-        }
-        Failure::System(what, error) => return Error::system(what, error),
-    };
-    Error::new(code, failure.to_string())
-}
-
 fn milliseconds(given: c_int, what: &str) -> Result<Duration> {
     let given = u64::try_from(given).map_err(|_| argument(format!("{what} is negative")))?;
     Ok(Duration::from_millis(given))
@@ -86,7 +77,7 @@ fn options(how: &How) -> Result<(Options, Option<PathBuf>)> {
     let unsigned = |value: c_int, what: &str| {
         u32::try_from(value).map_err(|_| argument(format!("{what} is negative")))
     };
-    let path = |given: *const c_char, what: &str| {
+    let path = |given: *const c_char, what: &str| -> Result<Option<PathBuf>> {
         let given = optional(given, what)?.filter(|given| !given.is_empty());
         Ok(given.map(|given| PathBuf::from(OsString::from_vec(given.as_bytes().to_vec()))))
     };
@@ -127,9 +118,10 @@ pub extern "C" fn ws_io_couple(how: *const How, coupling: *mut *mut Mutex<Open>)
         let result = place(coupling, "coupling")?;
         *result = std::ptr::null_mut();
         let (options, store) = options(place(how.cast_mut(), "how")?)?;
+        let named = Named::new(store.as_deref().map(|folder| (folder, options.name.as_str())))?;
         let store = store.map(|folder| Store::new(&folder, &options.name)).transpose()?;
-        let coupling = Coupling::open(options).map_err(|failure| error(&failure))?;
-        *result = OPEN.add(Mutex::new(Open { coupling, store }));
+        let coupling = Coupling::open(options).map_err(Error::from)?;
+        *result = OPEN.add(Mutex::new(Open { coupling, store, named }));
         Ok(())
     })
 }
@@ -162,7 +154,7 @@ fn given(array: *const Box) -> Result<(Variable, Region)> {
     Ok((variable, region))
 }
 
-fn version(given: i64) -> Result<u64> {
+pub(super) fn version(given: i64) -> Result<u64> {
     u64::try_from(given).map_err(|_| argument(format!("version {given} is negative")))
 }
 
@@ -200,7 +192,7 @@ pub extern "C" fn ws_io_put(
         let data = cells(buffer.cast_mut().cast(), memory, bytes)?;
         let mut open = open.lock();
         let number = version(number)?;
-        let Open { coupling, store } = &mut *open;
+        let Open { coupling, store, .. } = &mut *open;
         let mut stored = Ok(());
         let put = coupling.put(number, variable.clone(), region.clone(), |to| {
             data.gather(to);
@@ -208,7 +200,7 @@ pub extern "C" fn ws_io_put(
                 stored = store.put(number, &variable, &region, to);
             }
         });
-        put.map_err(|failure| error(&failure))?;
+        put.map_err(Error::from)?;
         stored
     })
 }
@@ -229,7 +221,7 @@ pub extern "C" fn ws_io_get(
         let data = cells(buffer.cast(), memory, bytes)?;
         let mut open = open.lock();
         let number = version(number)?;
-        let failed = |failure: Failure| error(&failure);
+        let failed = |failure: Failure| Error::from(failure);
         let found = data.scattered(|to| {
             open.coupling.get(number, &variable.name, &region, to).map_err(failed)
         })?;
@@ -254,7 +246,7 @@ pub extern "C" fn ws_io_commit(coupling: *mut Mutex<Open>, number: i64) -> c_int
         if let Some(store) = &open.store {
             store.flush(number)?;
         }
-        let last = open.coupling.commit(number).map_err(|failure| error(&failure))?;
+        let last = open.coupling.commit(number).map_err(Error::from)?;
         match &mut open.store {
             Some(store) if last => store.finish(number, true),
             Some(store) => store.finish(number, false),
@@ -270,7 +262,7 @@ pub extern "C" fn ws_io_next(coupling: *mut Mutex<Open>, after: i64, number: *mu
         let number = place(number, "version")?;
         let open = OPEN.get(coupling)?;
         let found = open.lock().coupling.next(u64::try_from(after).ok());
-        *number = i64::try_from(found.map_err(|failure| error(&failure))?).unwrap_or(i64::MAX);
+        *number = i64::try_from(found.map_err(Error::from)?).unwrap_or(i64::MAX);
         Ok(())
     })
 }
@@ -292,7 +284,7 @@ pub extern "C" fn ws_io_inquire(
         let name = text(variable, "variable")?;
         let dimensions = place(dimensions, "dimensions")?;
         let found = open.lock().coupling.inquire(version(number)?, name);
-        let found = found.map_err(|failure| error(&failure))?;
+        let found = found.map_err(Error::from)?;
         give(&found.element, element, capacity)?;
         *place(element_bytes, "element_bytes")? = found.element_bytes.into();
         let room = std::mem::replace(dimensions, found.shape.len().try_into().unwrap_or(0));
@@ -321,6 +313,6 @@ pub extern "C" fn ws_io_uncouple(coupling: *mut Mutex<Open>, timeout_ms: c_int) 
         }
         let mut open = open.lock();
         open.coupling.set_timeout(milliseconds(timeout_ms, "timeout_ms")?);
-        open.coupling.close().map_err(|failure| error(&failure))
+        open.coupling.close().map_err(Error::from)
     })
 }

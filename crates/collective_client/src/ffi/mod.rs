@@ -10,6 +10,7 @@ mod coupling;
 mod file;
 mod node;
 mod types;
+mod version;
 
 use std::ffi::{c_char, c_int, CStr};
 use std::panic::{self, AssertUnwindSafe};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{give, guard, optional, place};
 use crate::error::{argument, Result};
-use crate::node::Node;
+use crate::node::{on_absence, Node};
 use crate::registry::Registry;
 
 static NODES: Registry<Node> = Registry::new("connection to a node");
@@ -41,6 +41,15 @@ pub extern "C" fn ws_io_connect(
 #[no_mangle]
 pub extern "C" fn ws_io_disconnect(node: *mut Node) {
     guard(|| NODES.remove(node).map(drop));
+}
+
+/// See waystage_io.h.
+#[no_mangle]
+pub extern "C" fn ws_io_on_absence(revive: Option<extern "C" fn()>) -> c_int {
+    guard(|| {
+        on_absence(revive);
+        Ok(())
+    })
 }
 
 /// See waystage_io.h.

@@ -18,7 +18,7 @@ use crate::file_io::{for_data, for_pieces, PIECE_BYTES, SHRUNK};
 const KERNEL_PIECE_BYTES: usize = 8 << 20;
 
 /// How bytes move, the same for all workers.
-pub(super) struct ContentMover {
+pub(crate) struct ContentMover {
     pace: Arc<Pace>,
     /// Whether requests bypass the page cache.
     pub(super) modes: IoModeChooser,
@@ -31,17 +31,17 @@ pub(super) struct ContentMover {
 
 /// What a copy of a range was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(crate) struct Moved {
     /// Bytes written.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// XXH3, 128 bits, of them; 0 where none was asked for.
-    pub(super) digest: u128,
+    pub(crate) digest: u128,
     /// Time in which it was held by a limit or a pause.
     pub(super) held: Duration,
 }
 
 impl ContentMover {
-    pub(super) fn new(pace: Arc<Pace>, workers: usize, stop: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(pace: Arc<Pace>, workers: usize, stop: Arc<AtomicBool>) -> Self {
         Self {
             pace,
             clones: AtomicBool::new(true),
@@ -49,6 +49,13 @@ impl ContentMover {
             modes: IoModeChooser::new(workers),
             stop,
         }
+    }
+
+    /// The same, that does not let the kernel copy by itself: it makes requests of 64 KiB, and may share blocks.
+    pub(crate) fn through_own_memory(self) -> Self {
+        self.clones.store(false, Ordering::Relaxed);
+        self.kernel.store(false, Ordering::Relaxed);
+        self
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -80,7 +87,7 @@ impl ContentMover {
 
     /// Copy bytes `start..end`, those of holes left out. The source ending early is a change. For files that are open
     /// for direct requests `buffer` is to be an [`Aligned`](crate::local::direct::Aligned) one.
-    pub(super) fn copy(
+    pub(crate) fn copy(
         &self,
         buffer: &mut [u8],
         from: DualFile<'_>,
@@ -104,7 +111,7 @@ impl ContentMover {
     }
 
     /// The digest that [`ContentMover::copy`] gave, of what `file` holds now where `like` has data.
-    pub(super) fn digest(
+    pub(crate) fn digest(
         &self,
         buffer: &mut [u8],
         file: DualFile<'_>,

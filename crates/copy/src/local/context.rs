@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use super::contents::ContentMover;
 use super::queue::Queue;
+use crate::backup::OpenBackup;
 use crate::error::{CopyError, Failure};
 use crate::options::Options;
 use crate::plan::Policy;
@@ -18,6 +19,7 @@ pub(super) struct Context {
     pub(super) options: Options,
     pub(super) source: Source,
     pub(super) sink: Sink,
+    pub(super) backup: Option<OpenBackup>,
     pub(super) state: Arc<CopyState<CopyError>>,
     pub(super) queue: Queue,
     /// Whether contents are read target by target, where targets are known.

@@ -104,7 +104,7 @@ impl IoModeChooser {
 /// A file that is read or written, and where that is to go past the cache the same file open for it. What does not
 /// fit into blocks goes through the cache.
 #[derive(Clone, Copy)]
-pub(super) struct DualFile<'a> {
+pub(crate) struct DualFile<'a> {
     pub(super) cached: BorrowedFd<'a>,
     pub(super) direct: Option<BorrowedFd<'a>>,
 }

@@ -1,8 +1,9 @@
 //! A copy from start to end: contents first, then links to them, then the attributes of directories.
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::options::{Options, Order};
 use crate::plan::Policy;
 use crate::sink::{DividedFile, Sink, SinkOptions};
 use crate::source::{produce, Item, Names, Selection, Source};
-use crate::stat::{stat_fd, Metadata};
+use crate::stat::{stat_fd, FileState, Metadata};
 use crate::state::CopyState;
 
 /// Bytes of an extent: the most that a crash makes be sent again, per worker; at 1 GB/s a thirtieth of a second.
@@ -100,7 +101,11 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
     if single.is_some() && options.names.is_some() {
         return Err(not_a_directory(&options.source));
     }
-    let root = Root::open(&path).map_err(|error| unreadable(&options, &error))?;
+    let root = match options.copy_links {
+        false => Root::open(&path),
+        true => Root::following(&path),
+    };
+    let root = root.map_err(|error| unreadable(&options, &error))?;
     let top = root.directory(b"").and_then(|top| stat_fd(top.as_fd()));
     let top = top.map_err(|errno| unreadable(&options, &errno.into()))?;
     let named = options.names.as_ref();
@@ -126,6 +131,13 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
     };
     let sink = Sink::open(sink, &state.report, &state.pace.gate)?;
     state.pace.gate.set_limit(options.rate_bytes_per_s);
+    if options.log {
+        state.report.log();
+    }
+    let backup = match &options.backup {
+        Some(backup) if !options.dry_run => Some(backup.open(&destination, sink.session)?),
+        _ => None,
+    };
     Ok(Context {
         mover: ContentMover::new(Arc::clone(&state.pace), options.workers, state.stop_flag()),
         policy: Policy {
@@ -141,6 +153,7 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
             path,
         },
         sink,
+        backup,
         state,
         queue: Queue::new(options.workers, options.readers_per_target),
         by_target,
@@ -183,6 +196,12 @@ pub fn not_a_directory(source: &Path) -> CopyError {
         source.display()
     );
     CopyError::Ends(text)
+}
+
+/// Device and inode.
+fn identity(directory: &OwnedFd) -> Option<(u64, u64)> {
+    let seen = stat_fd(directory.as_fd()).map(|stat| FileState::of(&stat));
+    seen.ok().map(|seen| (seen.device, seen.inode))
 }
 
 /// What the journal calls the source; copies between hosts have another word before the colon.
@@ -238,12 +257,20 @@ fn copy(context: &Context) -> Result<bool, CopyError> {
         only_named: context.options.share.is_some(),
         exclude: context.options.exclude.clone(),
         include: context.options.include.as_ref(),
+        limits: context.options.limits,
         one_file_system: context.options.one_file_system,
+        avoid: context
+            .sink
+            .destination
+            .root()
+            .and_then(Result::ok)
+            .and_then(|root| identity(&root)),
         walkers: context.options.workers.min(match context.by_target {
             true => WALKERS_OF_SERVERS,
             false => WALKERS,
         }),
         with_targets: context.by_target,
+        with_own_files: false,
     };
     let mut grouper = Grouper::of(context);
     let produced = produce(&context.source, &selection, &context.state, &mut grouper)
@@ -266,25 +293,38 @@ fn copy(context: &Context) -> Result<bool, CopyError> {
         && directories(context))
 }
 
-/// Attributes of directories, the deepest first: those above may close the way to them.
+/// Attributes of directories, the deepest first: those above may close the way to them. Those of one depth by all
+/// threads.
 fn directories(context: &Context) -> bool {
     if context.options.share.is_some_and(|share| !share.directories) {
         return true;
     }
     let mut all = std::mem::take(&mut *context.directories.lock());
-    all.sort_by(|one, other| other.0.cmp(&one.0));
-    for (path, metadata) in all {
-        if context.state.is_stopped() {
-            return false;
-        }
-        if context.options.dry_run {
-            continue;
-        }
-        if let Err(failure) = directory(context, &path, &metadata) {
-            context.failed(&path, &failure);
-        }
+    if context.options.dry_run {
+        return !context.state.is_stopped();
     }
-    true
+    let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
+    all.sort_by_cached_key(|(path, _)| std::cmp::Reverse(depth(path)));
+    for level in all.chunk_by(|one, other| depth(&one.0) == depth(&other.0)) {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some((path, metadata)) = level.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if context.state.is_stopped() {
+                    return;
+                }
+                if let Err(failure) = directory(context, path, metadata) {
+                    context.failed(path, &failure);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..context.options.workers.min(level.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+    !context.state.is_stopped()
 }
 
 /// Make the attributes of one directory those of the source's.

@@ -15,5 +15,6 @@ mod striped;
 mod task;
 mod worker;
 
+pub(crate) use contents::ContentMover;
 pub use engine::{not_a_directory, Copy, CopyJob};
 pub use fill::{Fill, FillJob, FillOptions};

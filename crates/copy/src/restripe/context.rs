@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use waystage_catalog::Root;
 
 use super::journal::Journal;
 use super::stripes::Shape;
@@ -13,7 +12,8 @@ use super::temporary::Live;
 use super::RestripeOptions;
 use crate::attributes::AttributePreserver;
 use crate::error::{At, CopyError, End, Failure};
-use crate::source::Item;
+use crate::local::ContentMover;
+use crate::source::{Item, Source};
 use crate::stat::{stat_fd, Metadata};
 use crate::state::CopyState;
 use crate::time::Time;
@@ -30,9 +30,10 @@ pub(super) struct DirectoryTimes {
 /// What all threads share.
 pub(super) struct Context {
     pub(super) options: RestripeOptions,
-    pub(super) root: Root,
+    pub(super) source: Source,
     pub(super) classes: Vec<Class>,
     pub(super) state: Arc<CopyState<CopyError>>,
+    pub(super) mover: ContentMover,
     pub(super) preserver: AttributePreserver,
     pub(super) live: Live,
     pub(super) times: Mutex<HashMap<Arc<[u8]>, DirectoryTimes>>,
@@ -73,7 +74,8 @@ impl Context {
     pub(super) fn before_change(&self, item: &Item) -> Result<(), Failure> {
         let mut times = self.times.lock();
         if !times.contains_key(&item.directory) {
-            let folder = self.root.directory(&item.directory).at(End::Source, "open directory")?;
+            let folder =
+                self.source.root.directory(&item.directory).at(End::Source, "open directory")?;
             let stat = stat_fd(folder.as_fd()).at(End::Source, "stat")?;
             let was = Metadata::of(&stat);
             times.insert(item.directory.clone(), DirectoryTimes { was, ours: was.mtime });
@@ -83,7 +85,8 @@ impl Context {
 
     /// The last change of the directory of this entry is this process's.
     pub(super) fn after_change(&self, item: &Item) {
-        let stat = self.root.directory(&item.directory).and_then(|folder| stat_fd(folder.as_fd()));
+        let stat =
+            self.source.root.directory(&item.directory).and_then(|folder| stat_fd(folder.as_fd()));
         if let (Ok(stat), Some(times)) = (stat, self.times.lock().get_mut(&item.directory)) {
             times.ours = times.ours.max(Metadata::of(&stat).mtime);
         }

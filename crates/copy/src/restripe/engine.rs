@@ -5,12 +5,10 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::futimens;
-use waystage_catalog::walk::{Known, Options as WalkOptions, Walk};
-use waystage_catalog::{Batch, Root};
+use waystage_catalog::Root;
 
 use super::context::{Class, Context, DirectoryTimes};
 use super::file::restripe;
@@ -24,8 +22,9 @@ use crate::attributes::AttributePreserver;
 use crate::counts::{add, ProblemKind};
 use crate::engine::{Engine, Job};
 use crate::error::CopyError;
+use crate::local::ContentMover;
 use crate::own_names::is_part;
-use crate::source::Item;
+use crate::source::{produce, Consumer, Item, Selection, Source};
 use crate::stat::{stat_fd, Metadata};
 use crate::state::CopyState;
 
@@ -35,9 +34,7 @@ const GROUP: usize = 64;
 /// Groups that may wait for a worker.
 const WAITING: usize = 64;
 
-const BATCH_ROWS: usize = 2048;
 const WALKERS: usize = 4;
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A restriping in progress. Dropping it stops it; files that are done stay done.
 pub type Restripe = Engine<RestripeJob>;
@@ -94,7 +91,9 @@ fn prepare(mut options: RestripeOptions) -> Result<Context, CopyError> {
     }
     let mut context = Context {
         preserver: AttributePreserver::new(true, true),
-        root,
+        mover: ContentMover::new(Arc::clone(&state.pace), options.workers, state.stop_flag())
+            .through_own_memory(),
+        source: Source { root, path: options.tree.clone(), single: None },
         classes,
         state,
         live,
@@ -104,7 +103,7 @@ fn prepare(mut options: RestripeOptions) -> Result<Context, CopyError> {
         options,
     };
     if !context.options.dry_run {
-        let (journal, unfinished) = Journal::open(&context.root, &shown)?;
+        let (journal, unfinished) = Journal::open(&context.source.root, &shown)?;
         if !unfinished.is_empty() {
             rejoin(&context, &unfinished);
             let emptied = journal.empty();
@@ -112,7 +111,7 @@ fn prepare(mut options: RestripeOptions) -> Result<Context, CopyError> {
             add(&context.state.report.tally.resumed, 1);
         }
         context.journal = Some(journal);
-        if let (Ok(was), Ok(now)) = (was, times(&context.root)) {
+        if let (Ok(was), Ok(now)) = (was, times(&context.source.root)) {
             let ours = Metadata::of(&now).mtime;
             context.times.lock().insert(Arc::from(&b""[..]), DirectoryTimes { was, ours });
         }
@@ -151,13 +150,13 @@ fn run(context: &Context) -> Result<(), CopyError> {
         false => Ok(()),
     });
     if let (Ok(()), Some(journal)) = (&ended, &context.journal) {
-        if let Err(errno) = journal.remove(&context.root) {
+        if let Err(errno) = journal.remove(&context.source.root) {
             let text = format!("the journal stays: {}", crate::error::describe(errno));
             context.state.problem(FOLDER, ProblemKind::Error, text);
         }
     }
     for (path, was) in mine {
-        if let Ok(folder) = context.root.directory(&path) {
+        if let Ok(folder) = context.source.root.directory(&path) {
             // Its user may not be allowed to set them.
             let _ = futimens(&folder, &was.times());
         }
@@ -183,40 +182,24 @@ fn work(context: &Context, take: &Mutex<Receiver<Work>>) {
 }
 
 fn walk(context: &Context, give: SyncSender<Work>) -> Result<(), CopyError> {
-    let started = Walk::start(WalkOptions {
-        root: context.options.tree.clone(),
-        threads: context.options.workers.min(WALKERS),
-        batch_rows: BATCH_ROWS,
+    let selection = Selection {
         exclude: context.options.exclude.clone(),
         one_file_system: context.options.one_file_system,
-        layouts: None,
-        known: Known::default(),
-        tops: vec![Vec::new()],
-    });
-    let walk = started.map_err(|error| {
+        walkers: context.options.workers.min(WALKERS),
+        with_own_files: true,
+        ..Selection::default()
+    };
+    let mut sorter = Sorter { context, give, waiting: Vec::new(), linked: BTreeMap::new() };
+    let produced = produce(&context.source, &selection, &context.state, &mut sorter);
+    let ended = produced.map_err(|error| {
         context.state.stop();
         CopyError::Ends(format!("{} cannot be read: {error}", context.options.tree.display()))
     })?;
-    let mut sorter = Sorter { context, give, waiting: Vec::new(), linked: BTreeMap::new() };
-    let tally = &context.state.report.tally;
-    loop {
-        let ended = walk.wait(PROGRESS_INTERVAL) == Some(true);
-        let counts = walk.counts();
-        tally.found.store(counts.entries, Ordering::Relaxed);
-        tally.found_bytes.store(counts.bytes, Ordering::Relaxed);
-        if ended {
-            // What vanished since the directory was read was this process's own, or no longer needs a layout.
-            add(&tally.excluded, counts.excluded);
-            break;
-        }
-        if let Some(batch) = walk.try_recv() {
-            sorter.batch(&batch);
-        }
-        if context.state.is_stopped() {
-            return Ok(());
-        }
+    // What vanished since the directory was read was this process's own, or no longer needs a layout.
+    context.state.report.tally.vanished.store(0, Ordering::Relaxed);
+    if !ended {
+        return Ok(());
     }
-    sorter.flush();
     for mut names in std::mem::take(&mut sorter.linked).into_values() {
         names.sort_by_key(Item::path);
         sorter.waiting.push(names);
@@ -233,24 +216,24 @@ struct Sorter<'a> {
     linked: BTreeMap<(u64, u64), Vec<Item>>,
 }
 
-impl Sorter<'_> {
-    fn batch(&mut self, batch: &Batch) {
-        for (path, text) in &batch.errors {
-            self.context.state.problem(path, ProblemKind::Error, text.clone());
-        }
-        let paths: Vec<Arc<[u8]>> = (0..batch.directories.inode.len())
-            .map(|index| Arc::from(batch.directories.path.get(index)))
-            .collect();
-        for (index, directory) in batch.entries.directory.iter().enumerate() {
-            let Some(path) = usize::try_from(*directory).ok().and_then(|at| paths.get(at)) else {
-                continue;
-            };
-            self.entry(Item::of(batch, index, path));
-        }
-        self.flush();
+impl Consumer for Sorter<'_> {
+    fn entry(&mut self, item: Item) -> bool {
+        self.sort(item);
+        !self.context.state.is_stopped()
     }
 
-    fn entry(&mut self, item: Item) {
+    fn flush(&mut self) -> bool {
+        let waiting = std::mem::take(&mut self.waiting);
+        if !waiting.is_empty() && !self.context.state.is_stopped() {
+            // Refused only where every worker has ended, after a stop.
+            let _ = self.give.send(waiting);
+        }
+        !self.context.state.is_stopped()
+    }
+}
+
+impl Sorter<'_> {
+    fn sort(&mut self, item: Item) {
         let context = self.context;
         if item.letter == b'd' && item.name == FOLDER && !item.directory.is_empty() {
             let text = "a restripe of this directory was killed: restripe it first, so that its hard links stay together";
@@ -262,7 +245,7 @@ impl Sorter<'_> {
             return;
         }
         if context.live.is_leftover(&item.name) && !context.options.dry_run {
-            let folder = context.root.directory(&item.directory);
+            let folder = context.source.root.directory(&item.directory);
             if folder.is_ok_and(|folder| remove_leftover(folder.as_fd(), &item.name)) {
                 add(&context.state.report.tally.leftovers, 1);
             }
@@ -280,21 +263,13 @@ impl Sorter<'_> {
             self.flush();
         }
     }
-
-    fn flush(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting);
-        if !waiting.is_empty() && !self.context.state.is_stopped() {
-            // Refused only where every worker has ended, after a stop.
-            let _ = self.give.send(waiting);
-        }
-    }
 }
 
 /// Directories that no other process has changed, which get back the times that they had.
 fn changed_here_alone(context: &Context) -> Vec<(Arc<[u8]>, Metadata)> {
     let times = std::mem::take(&mut *context.times.lock());
     let mine = |(path, times): (Arc<[u8]>, DirectoryTimes)| {
-        let folder = context.root.directory(&path).ok()?;
+        let folder = context.source.root.directory(&path).ok()?;
         let stat = stat_fd(folder.as_fd()).ok()?;
         (Metadata::of(&stat).mtime == times.ours).then_some((path, times.was))
     };

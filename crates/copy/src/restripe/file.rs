@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::{fdatasync, ftruncate, renameat, renameat_with, RenameFlags};
-use rustix::io::{pread, Errno};
+use rustix::io::Errno;
 use twox_hash::XxHash3_128;
-use waystage_pacing::{during, Cause};
 
 use super::context::Context;
 use super::journal::Group;
@@ -17,13 +16,16 @@ use super::temporary::{layout_of, NewInode, TemporaryName};
 use crate::attributes::Attributes;
 use crate::counts::add;
 use crate::error::{At, End, Failure};
-use crate::file_io::{for_data, forget, open_file, write_all, SHRUNK};
+use crate::file_io::{forget, open_file};
 use crate::options::Verify;
 use crate::source::Item;
 use crate::stat::{has_holes, stat_at, stat_fd, FileState, Metadata};
 
 /// Bytes that are read and written at a time: the longest request of most clients.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// Bytes that are copied between two checks of the lease.
+const LOOK_BYTES: u64 = 8 << 20;
 
 /// Bytes of a range that one thread copies.
 const EXTENT_BYTES: u64 = 32 << 20;
@@ -47,7 +49,8 @@ const NOT_KEPT: Failure = Failure::Clash(
 /// Lay one file out anew, given by all of its names in the tree.
 pub(super) fn restripe(context: &Context, names: &[Item]) -> Result<(), Failure> {
     let Some(first) = names.first() else { return Ok(()) };
-    let folder = context.root.directory(&first.directory).at(End::Source, "open directory")?;
+    let folder =
+        context.source.root.directory(&first.directory).at(End::Source, "open directory")?;
     let layout = layout_of(folder.as_fd(), &first.name).at(End::Source, "read layout")?;
     let Some(layout) = layout else { return Err(WITHOUT_LAYOUT) };
     let Some(class) = context.class_of(first.seen.size) else {
@@ -182,63 +185,38 @@ impl Contents<'_> {
     }
 
     fn copy_range(&self, range: (u64, u64)) -> Result<u128, Failure> {
+        let (context, sparse) = (self.context, self.sparse);
         let mut buffer = vec![0; PIECE_BYTES.min((range.1 - range.0) as usize)];
-        let mut hasher = (self.context.options.verify != Verify::None).then(XxHash3_128::new);
-        for_data(self.from, range, self.sparse, |start, end| {
-            let mut at = start;
-            while at < end {
-                if self.lease.is_broken() {
-                    return Err(IN_USE);
-                }
-                let most = buffer.len().min((end - at) as usize);
-                self.context.state.pass(most as u64)?;
-                let count = during(Cause::Source, || read(self.from, &mut buffer[..most], at));
-                let count = count.at(End::Source, "read")?;
-                if count == 0 {
-                    return Err(SHRUNK);
-                }
-                if let Some(hasher) = &mut hasher {
-                    hasher.write(&buffer[..count]);
-                }
-                during(Cause::Destination, || write_all(self.to, &buffer[..count], at))?;
-                self.context.state.pace.moved(count as u64);
-                at += count as u64;
-                add(&self.context.state.report.tally.bytes, count as u64);
+        let mut digests = XxHash3_128::new();
+        for piece in pieces(range) {
+            if self.lease.is_broken() {
+                return Err(IN_USE);
             }
-            Ok(())
-        })?;
-        Ok(hasher.map_or(0, |hasher| hasher.finish_128()))
+            let verified = context.options.verify != Verify::None;
+            let (from, to) = (self.from.into(), self.to.into());
+            let moved = context.mover.copy(&mut buffer, from, to, piece, sparse, verified)?;
+            digests.write(&moved.digest.to_le_bytes());
+            add(&context.state.report.tally.bytes, moved.bytes);
+        }
+        Ok(digests.finish_128())
     }
 
     fn read_back(&self, range: (u64, u64)) -> Result<u128, Failure> {
         let mut buffer = vec![0; PIECE_BYTES.min((range.1 - range.0) as usize)];
-        let mut hasher = XxHash3_128::new();
-        for_data(self.from, range, self.sparse, |start, end| {
-            let mut at = start;
-            while at < end {
-                self.context.state.pass(0)?;
-                let most = buffer.len().min((end - at) as usize);
-                let count =
-                    read(self.to, &mut buffer[..most], at).at(End::Destination, "read back")?;
-                if count == 0 {
-                    return Err(Failure::Damaged);
-                }
-                hasher.write(&buffer[..count]);
-                at += count as u64;
-            }
-            Ok(())
-        })?;
-        Ok(hasher.finish_128())
+        let mut digests = XxHash3_128::new();
+        for piece in pieces(range) {
+            let mover = &self.context.mover;
+            let found = mover.digest(&mut buffer, self.to.into(), self.from, piece, self.sparse)?;
+            digests.write(&found.to_le_bytes());
+        }
+        Ok(digests.finish_128())
     }
 }
 
-fn read(file: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
-    loop {
-        match pread(file, &mut *buffer, at) {
-            Err(Errno::INTR) => {}
-            done => return done,
-        }
-    }
+/// A range in pieces, between which it is looked whether another process wants to write to the file.
+fn pieces((start, end): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+    let starts = (start..end).step_by(LOOK_BYTES as usize);
+    starts.map(move |at| (at, (at + LOOK_BYTES).min(end)))
 }
 
 /// The names of one inode on their way to another.
@@ -264,7 +242,7 @@ impl Exchange<'_> {
             let temporary = match first.take() {
                 Some(name) => name,
                 None => {
-                    let folder = self.context.root.directory(&item.directory);
+                    let folder = self.context.source.root.directory(&item.directory);
                     let folder = folder.at(End::Destination, "open directory")?;
                     TemporaryName::of(folder.as_fd(), file.as_fd(), &self.context.live)
                         .at(End::Destination, "link")?

@@ -33,7 +33,7 @@ fn rejoin_one(context: &Context, group: &Group) -> Result<bool, Failure> {
     for path in &group.names {
         let (directory, name) = split(path);
         // A name that is gone, or another file's by now, is none of this file.
-        let Ok(folder) = context.root.directory(directory) else { continue };
+        let Ok(folder) = context.source.root.directory(directory) else { continue };
         let Ok(stat) = stat_at(folder.as_fd(), name) else { continue };
         let state = FileState::of(&stat);
         if state.device == group.device && state.inode == group.old_inode {

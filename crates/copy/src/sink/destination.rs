@@ -121,15 +121,15 @@ impl Destination {
         root.directory(path).map_err(clash).and_then(|fd| Folder::of(fd, &self.fresh))
     }
 
-    /// Make the directory `name` in `parent`, unless another worker just did.
-    pub(crate) fn make_in(&self, parent: &Folder, name: &[u8]) -> Result<(), Failure> {
+    /// Make the directory `name` in `parent`, unless another worker just did; whether this one did.
+    pub(crate) fn make_in(&self, parent: &Folder, name: &[u8]) -> Result<bool, Failure> {
         match mkdirat(parent.fd(), name, Mode::from_raw_mode(0o700)) {
             Ok(()) => {
                 let made = stat_at(parent.fd(), name).at(End::Destination, "stat directory")?;
                 self.fresh.add(&made);
-                Ok(())
+                Ok(true)
             }
-            Err(Errno::EXIST) => Ok(()),
+            Err(Errno::EXIST) => Ok(false),
             Err(errno) => Err(errno).at(End::Destination, "make directory"),
         }
     }

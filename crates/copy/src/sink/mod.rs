@@ -41,7 +41,6 @@ pub use destination::{Destination, Folder};
 pub use hard_link::Linked;
 pub use large_file::{DividedFile, Expected, LargeFile};
 pub use new_file::NewFile;
-pub(crate) use special::open_path;
 pub use special::Special;
 pub use temporary::with_temporary_name;
 

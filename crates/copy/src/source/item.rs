@@ -1,12 +1,14 @@
 //! One entry of the source as the walk saw it.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::Statx;
+use rustix::fs::{openat, statx, AtFlags, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use waystage_catalog::{Batch, ObjectRange};
 
+use crate::error::Failure;
+use crate::file_io::open_source;
 use crate::stat::{has_holes, letter, stat_at, FileState, Metadata};
 use crate::time::{may_be_clamped, Time};
 
@@ -23,6 +25,8 @@ pub struct Item {
     pub seen: FileState,
     /// Its attributes.
     pub metadata: Metadata,
+    /// Whether its name is that of a symbolic link, and all else what the link leads to.
+    pub followed: bool,
     /// How many names it has.
     pub links: u32,
     /// Whether blocks are missing: it has holes.
@@ -42,10 +46,14 @@ impl Item {
         let kind = usize::try_from(e.kind[index]).unwrap_or(7).min(7);
         let size = e.size[index].unsigned_abs();
         let times = [e.mtime[index], e.ctime[index], e.atime[index]];
+        let letter = waystage_catalog::TYPE_LETTERS[kind].as_bytes()[0];
+        let symlink = e.symlink.get(index);
+        let followed = letter != b'l' && !symlink.is_empty();
         Self {
             directory: Arc::clone(directory),
             name: e.name.get(index).to_vec(),
-            letter: waystage_catalog::TYPE_LETTERS[kind].as_bytes()[0],
+            letter,
+            followed,
             seen: FileState {
                 device: e.device[index],
                 inode: e.inode[index],
@@ -60,9 +68,10 @@ impl Item {
                 mtime: Time::from_ns(e.mtime[index]),
                 atime: Time::from_ns(e.atime[index]),
             },
-            links: e.links[index],
+            // Of its names that of the link is none.
+            links: if followed { 1 } else { e.links[index] },
             sparse: has_holes(size, e.blocks[index].unsigned_abs()),
-            symlink: e.symlink.get(index).to_vec(),
+            symlink: if followed { Vec::new() } else { symlink.to_vec() },
             clamped: times.into_iter().any(may_be_clamped),
             objects: objects_of(batch, index),
         }
@@ -76,6 +85,7 @@ impl Item {
             letter: b'f',
             seen: FileState::of(stat),
             metadata: Metadata::of(stat),
+            followed: false,
             links: 1,
             sparse: has_holes(stat.stx_size, stat.stx_blocks),
             symlink: Vec::new(),
@@ -92,7 +102,7 @@ impl Item {
     /// Where a walk's nanoseconds may not hold its times, ask the file system for them.
     pub fn refresh(&mut self, folder: BorrowedFd<'_>) -> Result<(), Errno> {
         if self.clamped {
-            let stat = stat_at(folder, &self.name)?;
+            let stat = self.stat(folder)?;
             if letter(stat.stx_mode) == self.letter {
                 (self.seen, self.metadata) = (FileState::of(&stat), Metadata::of(&stat));
             }
@@ -103,7 +113,37 @@ impl Item {
 
     /// The same entry as it is now.
     pub fn renewed(&self, stat: &Statx) -> Self {
-        Self { links: self.links, ..Self::file(stat, &self.directory, &self.name) }
+        let Self { links, followed, .. } = *self;
+        Self { links, followed, ..Self::file(stat, &self.directory, &self.name) }
+    }
+
+    /// Its attributes now.
+    ///
+    /// # Errors
+    /// Those of statx(2).
+    pub fn stat(&self, folder: BorrowedFd<'_>) -> Result<Statx, Errno> {
+        if self.followed {
+            return statx(folder, &self.name[..], AtFlags::empty(), StatxFlags::BASIC_STATS);
+        }
+        stat_at(folder, &self.name)
+    }
+
+    /// It, a regular file, open for reading.
+    ///
+    /// # Errors
+    /// Those of open(2); [`crate::file_io::ANOTHER_TYPE`] where it is no longer a regular file.
+    pub fn open(&self, folder: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
+        open_source(folder, &self.name, self.followed)
+    }
+
+    /// It as a place, that cannot be read itself.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub(crate) fn open_path(&self, folder: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+        let unfollowed = if self.followed { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let how = OFlags::PATH | OFlags::CLOEXEC | unfollowed;
+        openat(folder, &self.name[..], how, Mode::empty())
     }
 }
 

@@ -3,6 +3,7 @@
 //! Arrives: a tree, a list of names, or one file; patterns. Leaves: entries, given to a consumer; problems.
 //! Must not know: destinations, transports.
 
+mod in_order;
 mod item;
 mod listed;
 pub(crate) mod names;
@@ -14,11 +15,12 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use waystage_catalog::walk::{Known, Options as WalkOptions, Walk};
+use waystage_catalog::walk::{Follow, Known, Options as WalkOptions, Walk};
 use waystage_catalog::{Batch, Exclude, LayoutMethod, Layouts, Root};
 
 use crate::counts::{add, ProblemKind};
 use crate::error::{At, End, Failure};
+use crate::options::Limits;
 use crate::state::{CopyState, Fatal};
 
 use listed::{listed, Listed};
@@ -54,12 +56,18 @@ pub struct Selection<'a> {
     pub exclude: Exclude,
     /// Of files only those that match one of these.
     pub include: Option<&'a Exclude>,
+    /// Of regular files only those within these.
+    pub limits: Limits,
     /// Whether directories on other file systems are left out.
     pub one_file_system: bool,
+    /// Where symbolic links are followed, device and inode of a directory that none may lead into.
+    pub avoid: Option<(u64, u64)>,
     /// Threads that walk.
     pub walkers: usize,
     /// Whether the walk asks for the storage targets of files.
     pub with_targets: bool,
+    /// Whether what copies have left in the source is among the entries.
+    pub with_own_files: bool,
 }
 
 /// Takes the entries of a source.
@@ -111,6 +119,10 @@ pub fn produce<E: Fatal, C: Consumer>(
     let own_files = OwnFiles::default();
     let mut producer = Producer { source, selection, state, consumer, own_files };
     match (&source.single, selection.names) {
+        (Some(item), _) if !selection.limits.admit(item.seen.size, item.seen.mtime) => {
+            add(&state.report.tally.excluded, 1);
+            Ok(true)
+        }
         (Some(item), _) => Ok(producer.found(item.clone(), false) && producer.consumer.flush()),
         (None, Some(names)) => producer.named(names),
         (None, None) => producer.walk(vec![Vec::new()]),
@@ -122,7 +134,8 @@ impl<E: Fatal, C: Consumer> Producer<'_, E, C> {
     fn named(&mut self, names: &Names) -> std::io::Result<bool> {
         let (root, exclude) = (&self.source.root, &self.selection.exclude);
         let only_named = self.selection.only_named;
-        let tops = listed(root, names, exclude, only_named, |named| match named {
+        let threads = self.selection.walkers;
+        let tops = listed(root, names, exclude, only_named, threads, |named| match named {
             Listed::Item(item) => self.found(item, true),
             Listed::Excluded => {
                 add(&self.state.report.tally.excluded, 1);
@@ -161,10 +174,12 @@ impl<E: Fatal, C: Consumer> Producer<'_, E, C> {
             root: self.source.path.clone(),
             threads: self.selection.walkers,
             batch_rows: BATCH_ROWS,
+            eager: true,
             exclude: self.selection.exclude.clone(),
             one_file_system: self.selection.one_file_system,
             layouts: self.selection.with_targets.then(|| Layouts::new(LayoutMethod::PerFileSystem)),
             known: Known::default(),
+            follow: self.source.root.follows().then_some(Follow { avoid: self.selection.avoid }),
             tops,
         })?;
         let tally = &self.state.report.tally;
@@ -179,11 +194,11 @@ impl<E: Fatal, C: Consumer> Producer<'_, E, C> {
                 add(&tally.excluded, counts.excluded);
                 return Ok(true);
             }
-            let goes_on = match walk.try_recv() {
-                Some(batch) => self.batch(&batch),
-                None => !self.state.is_stopped(),
-            };
-            if !goes_on {
+            let mut goes_on = !self.state.is_stopped();
+            while let (true, Some(batch)) = (goes_on, walk.try_recv()) {
+                goes_on = self.batch(&batch);
+            }
+            if !(goes_on && self.consumer.flush()) {
                 return Ok(false);
             }
         }
@@ -205,12 +220,16 @@ impl<E: Fatal, C: Consumer> Producer<'_, E, C> {
                 return false;
             }
         }
-        self.consumer.flush()
+        true
     }
 
     /// Whether it is copied: it is no other copy's own, and a pattern wants it.
     fn is_selected(&mut self, item: &Item) -> bool {
-        match self.own_files.of(&self.source.root, item) {
+        let owner = match self.selection.with_own_files {
+            true => None,
+            false => self.own_files.of(&self.source.root, item),
+        };
+        match owner {
             None => {}
             Some(Owner::Within) => return false,
             Some(Owner::Copy(text)) => {
@@ -221,6 +240,10 @@ impl<E: Fatal, C: Consumer> Producer<'_, E, C> {
                 self.state.problem(&item.path(), ProblemKind::Error, text);
                 return false;
             }
+        }
+        if item.letter == b'f' && !self.selection.limits.admit(item.seen.size, item.seen.mtime) {
+            add(&self.state.report.tally.excluded, 1);
+            return false;
         }
         let unwanted = |include: &Exclude| !include.matches(&item.directory, &item.name);
         if item.letter != b'd' && self.selection.include.is_some_and(unwanted) {

@@ -149,6 +149,13 @@ impl Names {
         self.places.iter().map(|(start, end, _)| &self.bytes[*start as usize..*end as usize])
     }
 
+    /// The one at this position in order.
+    #[must_use]
+    pub fn get(&self, position: usize) -> Option<&[u8]> {
+        let (start, end, _) = self.places.get(position)?;
+        Some(&self.bytes[*start as usize..*end as usize])
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

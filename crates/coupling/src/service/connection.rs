@@ -16,7 +16,7 @@ use crate::region::Region;
 use crate::request::{Request, Why};
 use crate::service::pieces::{Held, Segment};
 use crate::service::shared::{Name, Shared};
-use crate::wire::{Message, Token, VERSION};
+use crate::wire::{Message, Token, VERSION, WRITE_MOST};
 
 /// How long a client may take to introduce itself.
 const GREETING: Duration = Duration::from_secs(10);
@@ -177,6 +177,7 @@ impl Client<'_> {
                 Message::Pull { key, region, cut, element_bytes } => {
                     self.pull(name, key, &region, &cut, element_bytes)?;
                 }
+                Message::Write { key, runs } => self.write(name, key, &runs)?,
                 _ => return Err(protocol()),
             }
         }
@@ -184,14 +185,15 @@ impl Client<'_> {
 
     fn ask(&self, name: &str, number: u64, request: Request) -> io::Result<()> {
         let mut names = self.shared.names.lock();
-        let directory = names.get_mut(name).and_then(|known| known.directory.as_mut());
-        let Some(directory) = directory else {
+        let known = names.get_mut(name);
+        let home = known.and_then(|known| Some((known.token, known.directory.as_mut()?)));
+        let Some((token, directory)) = home else {
             drop(names);
             return self.refuse(Why::Argument, "the directory of the name is elsewhere");
         };
         let actions = directory.request(self.number, number, request);
         drop(names);
-        self.shared.act(name, actions);
+        self.shared.act(name, token, actions);
         Ok(())
     }
 
@@ -232,7 +234,8 @@ impl Client<'_> {
             return self.refuse(Why::Argument, "these cells are not of the piece");
         }
         let all = held.memory.mapped()?.bytes();
-        self.link.send_data(cut.cells() * element, None, |push| {
+        let data = Message::Data { bytes: cut.cells() * element };
+        self.link.send_data(&data, None, |push| {
             let mut part = Vec::with_capacity(PART_BYTES);
             region.shared_runs(cut, cut, |from, _, run| {
                 // Inside the piece, which is inside the segment: checked above.
@@ -250,5 +253,34 @@ impl Client<'_> {
             });
             push(&part);
         })
+    }
+
+    /// Receives runs of a piece that is open to other writers.
+    fn write(&self, name: &str, key: u64, runs: &[(u64, u64)]) -> io::Result<()> {
+        let total = runs.iter().try_fold(0_u64, |total, (_, bytes)| total.checked_add(*bytes));
+        if total.is_none_or(|total| total > WRITE_MOST) {
+            return Err(protocol());
+        }
+        let held = self.shared.pieces.lock().get(name, key);
+        let memory = held.as_ref().and_then(|held| held.memory.written().ok());
+        let mut part = vec![0; PART_BYTES];
+        let mut written = memory.is_some();
+        for (offset, bytes) in runs {
+            let mut done = 0;
+            while done < *bytes {
+                let step = (*bytes - done).min(PART_BYTES as u64);
+                let part = &mut part[..step as usize];
+                self.link.fill(part, self.shared.patience())?;
+                // Those of a piece that has left, or of a wrong place, are received all the same.
+                let to = offset.checked_add(done);
+                written &= to.zip(memory).is_some_and(|(to, memory)| memory.write(to, part));
+                done += step;
+            }
+        }
+        if written {
+            self.send(&Message::Written)
+        } else {
+            self.refuse(Why::Argument, "the piece has left, or cannot be written there")
+        }
     }
 }

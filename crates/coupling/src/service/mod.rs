@@ -29,7 +29,7 @@ use crate::link::Link;
 use crate::reach::connect;
 use crate::wire::Message;
 pub use shared::Options;
-use shared::Shared;
+use shared::{Free, Shared};
 
 /// Most connections: beyond, a new one is closed.
 const CONNECTIONS_MOST: usize = 16_384;
@@ -183,12 +183,10 @@ fn accept(
 }
 
 /// Tells other processes which of their pieces are no longer needed.
-fn free_elsewhere(shared: &Arc<Shared>, freed: &Receiver<(String, String, Vec<u64>)>) {
+fn free_elsewhere(shared: &Arc<Shared>, freed: &Receiver<Free>) {
     let mut peers: HashMap<(String, String), Link> = HashMap::new();
     while !shared.stopping.load(Ordering::Acquire) {
-        let Ok((name, owner, keys)) = freed.recv_timeout(ROUND) else { continue };
-        let token = shared.names.lock().get(&name).map(|known| known.token);
-        let Some(token) = token else { continue };
+        let Ok(Free { name, token, owner, keys }) = freed.recv_timeout(ROUND) else { continue };
         let key = (name.clone(), owner.clone());
         let message = Message::Free { keys };
         let sent = peers

@@ -18,11 +18,13 @@ pub(super) struct Segment {
     pub(super) bytes: u64,
     /// Mapped once a reader of another host asks.
     mapped: OnceLock<Memory>,
+    /// Mapped once a writer of another host writes to it.
+    written: OnceLock<Memory>,
 }
 
 impl Segment {
     pub(super) fn new(number: u64, descriptor: OwnedFd, bytes: u64) -> Self {
-        Self { number, descriptor, bytes, mapped: OnceLock::new() }
+        Self { number, descriptor, bytes, mapped: OnceLock::new(), written: OnceLock::new() }
     }
 
     pub(super) fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
@@ -38,6 +40,15 @@ impl Segment {
             let _ = self.mapped.set(memory);
         }
         self.mapped.get().ok_or_else(|| std::io::ErrorKind::Other.into())
+    }
+
+    /// Its bytes, where its maker left it open to other writers.
+    pub(super) fn written(&self) -> std::io::Result<&Memory> {
+        if self.written.get().is_none() {
+            let memory = Memory::share(self.descriptor.try_clone()?, self.bytes)?;
+            let _ = self.written.set(memory);
+        }
+        self.written.get().ok_or_else(|| std::io::ErrorKind::Other.into())
     }
 }
 

@@ -44,6 +44,14 @@ pub(super) struct Name {
     pub(super) directory: Option<Directory>,
 }
 
+/// Pieces of a name, at another process, that are no longer needed. The name may be over when that process hears it.
+pub(super) struct Free {
+    pub(super) name: String,
+    pub(super) token: Token,
+    pub(super) owner: String,
+    pub(super) keys: Vec<u64>,
+}
+
 /// What the threads of a service share.
 pub(super) struct Shared {
     pub(super) options: Options,
@@ -53,7 +61,7 @@ pub(super) struct Shared {
     pub(super) links: Mutex<HashMap<u64, Arc<Link>>>,
     pub(super) next: AtomicU64,
     pub(super) stopping: AtomicBool,
-    pub(super) frees: Sender<(String, String, Vec<u64>)>,
+    pub(super) frees: Sender<Free>,
 }
 
 impl Shared {
@@ -62,8 +70,8 @@ impl Shared {
         Some(Instant::now() + self.options.lease)
     }
 
-    /// Carries out what a directory asked for.
-    pub(super) fn act(&self, name: &str, actions: Vec<Action>) {
+    /// Carries out what the directory of a name with this token asked for.
+    pub(super) fn act(&self, name: &str, token: Token, actions: Vec<Action>) {
         for action in actions {
             match action {
                 Action::Answer(connection, number, answer) => {
@@ -78,7 +86,7 @@ impl Shared {
                 Action::Free { owner, keys } if owner == self.address => self.free(name, &keys),
                 Action::Free { owner, keys } => {
                     // The thread ends with the service only.
-                    let _ = self.frees.send((name.to_owned(), owner, keys));
+                    let _ = self.frees.send(Free { name: name.to_owned(), token, owner, keys });
                 }
             }
         }
@@ -117,10 +125,13 @@ impl Shared {
     /// A connection of a name has ended.
     pub(super) fn ended(&self, name: &str, number: u64) {
         let mut names = self.names.lock();
-        let directory = names.get_mut(name).and_then(|known| known.directory.as_mut());
-        let actions = directory.map(|directory| directory.ended(number)).unwrap_or_default();
+        let known = names.get_mut(name);
+        let asked =
+            known.and_then(|known| Some((known.token, known.directory.as_mut()?.ended(number))));
         drop(names);
-        self.act(name, actions);
+        if let Some((token, actions)) = asked {
+            self.act(name, token, actions);
+        }
         self.sweep(name);
     }
 }

@@ -24,8 +24,14 @@ pub(super) struct Job {
     pub(super) extent: Extent,
     /// Where the item has several pieces.
     pub(super) assembly: Option<Arc<Assembly>>,
+}
+
+/// Pieces of one target that a loader reads one after the other.
+pub(super) struct Batch {
+    pub(super) jobs: Vec<Job>,
+    target: usize,
     since: Instant,
-    /// Time in which a limit or a pause held it before it was read.
+    /// Time in which a limit or a pause held it before a piece was read.
     pub(super) held: Duration,
 }
 
@@ -46,7 +52,6 @@ struct State {
     ready: VecDeque<Option<Ready>>,
     /// The place in the order of the first of them.
     first: u64,
-    progress: Progress,
     counts: Counts,
     /// For each target: its readers, and since when it has had any.
     readers: Vec<(u32, Instant)>,
@@ -58,13 +63,32 @@ struct State {
     limited: bool,
 }
 
+/// Items on their way to the consumer, taken several at once, so that it locks the state for some of them only.
+struct Consumer {
+    taken: VecDeque<Ready>,
+    /// Bytes of all of them, which are given back with the last.
+    held: u64,
+    progress: Progress,
+    items: u64,
+    bytes: u64,
+    failed: [u64; 5],
+}
+
+/// Limits of what the consumer takes at once: the number of items, and the bytes at which it stops.
+const TAKEN: usize = 64;
+const TAKEN_BYTES: u64 = 1 << 20;
+
 pub(super) struct Coordinator {
     pub(super) pace: Pace,
     pub(super) source: Source,
     ordered: bool,
     binding: Binding,
     began: Instant,
+    /// The consumer as a loader: it reads where it would sleep for less time than a wake-up takes.
+    pub(super) helper: u32,
     state: Mutex<State>,
+    /// Locked alone, or after the state.
+    consumer: Mutex<Consumer>,
     work: Condvar,
     arrived: Condvar,
 }
@@ -72,7 +96,7 @@ pub(super) struct Coordinator {
 impl Coordinator {
     pub(super) fn new(
         source: Source,
-        scheduler: Scheduler,
+        mut scheduler: Scheduler,
         progress: Progress,
         rules: &Rules,
     ) -> Self {
@@ -87,13 +111,13 @@ impl Coordinator {
             ordered: rules.ordered,
             binding: rules.binding,
             began,
+            helper: scheduler.add_loader(),
             state: Mutex::new(State {
                 scheduler,
                 assemblies: HashMap::new(),
                 early: HashMap::new(),
                 ready: VecDeque::new(),
                 first: 0,
-                progress,
                 counts,
                 readers: vec![(0, began); targets],
                 sleeping: 0,
@@ -101,6 +125,14 @@ impl Coordinator {
                 loaders: 0,
                 stopped: false,
                 limited: false,
+            }),
+            consumer: Mutex::new(Consumer {
+                taken: VecDeque::new(),
+                held: 0,
+                progress,
+                items: 0,
+                bytes: 0,
+                failed: [0; 5],
             }),
             work: Condvar::new(),
             arrived: Condvar::new(),
@@ -149,19 +181,15 @@ impl Coordinator {
     }
 
     /// What a loader reads next, once there is something; None where nothing is left for it.
-    pub(super) fn wait_for_turn(&self, loader: u32) -> Option<Job> {
+    pub(super) fn wait_for_turn(&self, loader: u32) -> Option<Batch> {
         let mut state = self.state.lock();
         loop {
             if state.stopped {
                 return None;
             }
-            let queued = state.scheduler.queued();
-            let turn = state.scheduler.turn(loader, &self.source.files, self.now_ns());
-            self.wake(&state, turn, queued);
-            match turn {
-                Turn::Read(piece) => return self.job(&mut state, piece),
-                Turn::End => return None,
-                Turn::Wait => {
+            match self.turn(&mut state, loader) {
+                Ok(batch) => return Some(batch),
+                Err(Turn::Wait) => {
                     // Where memory is full, the consumer of the data is slower than the loaders.
                     let full = !state.scheduler.has_room();
                     let cause = if full { Cause::Destination } else { Cause::Source };
@@ -169,55 +197,71 @@ impl Coordinator {
                     during(cause, || self.work.wait(&mut state));
                     state.sleeping -= 1;
                 }
+                Err(_) => return None,
             }
         }
     }
 
-    /// Wake who may find work after a turn, before which `queued` pieces waited.
-    fn wake(&self, state: &State, turn: Turn, queued: u64) {
+    fn turn(&self, state: &mut State, loader: u32) -> Result<Batch, Turn> {
+        let queued = state.scheduler.queued();
+        let turn = state.scheduler.turn(loader, &self.source.files, self.now_ns());
+        let mut pieces = Vec::new();
+        if let Turn::Read(piece) = turn {
+            pieces.push(piece);
+            state.scheduler.more(loader, piece, &mut pieces);
+        }
+        self.wake(state, pieces.len() as u64, queued);
+        match turn {
+            Turn::Read(piece) => self.batch(state, piece.target, &pieces).ok_or(Turn::End),
+            none => Err(none),
+        }
+    }
+
+    /// Wake who may find work after a loader took some pieces, before which `queued` waited.
+    fn wake(&self, state: &State, took: u64, queued: u64) {
         let now = state.scheduler.queued();
         if state.sleeping == 0 || now == 0 {
             return;
         }
-        let took = matches!(turn, Turn::Read(_));
-        if took && self.binding == Binding::Steal {
+        if took > 0 && self.binding == Binding::Steal {
             // Anyone can read it, and looks in turn whether to wake another.
             self.work.notify_one();
-        } else if now + u64::from(took) > queued {
+        } else if now + took > queued {
             // What was let in is for loaders that only they themselves know.
             self.work.notify_all();
         }
     }
 
-    fn job(&self, state: &mut State, piece: Piece) -> Option<Job> {
-        let item = Arc::clone(state.scheduler.item(piece.slot)?);
-        let extent = item.extents[piece.extent];
-        let assembly = (item.extents.len() > 1).then(|| {
-            let made = || Arc::new(Assembly::new(item.extents.len()));
-            Arc::clone(state.assemblies.entry(piece.slot).or_insert_with(made))
-        });
-        let since = Instant::now();
-        let (readers, busy_since) = &mut state.readers[usize::from(piece.target)];
+    fn batch(&self, state: &mut State, target: u16, pieces: &[Piece]) -> Option<Batch> {
+        let jobs: Option<Vec<Job>> = pieces.iter().map(|piece| job(state, *piece)).collect();
+        let (jobs, target, since) = (jobs?, usize::from(target), Instant::now());
+        let (readers, busy_since) = &mut state.readers[target];
         if *readers == 0 {
             *busy_since = since;
         }
         *readers += 1;
         state.reading += 1;
-        Some(Job { piece, item, extent, assembly, since, held: Duration::ZERO })
+        Some(Batch { jobs, target, since, held: Duration::ZERO })
     }
 
-    /// A loader has read its piece.
-    pub(super) fn done(&self, loader: u32, job: Job, outcome: Outcome) {
+    /// Some pieces of a batch were read.
+    pub(super) fn done(&self, read: &mut Vec<(Job, Outcome)>) {
+        let mut state = self.state.lock();
+        if self.file(&mut state, read) {
+            drop(state);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// A loader has read its batch; `read` are the pieces for which [`Self::done`] was not called.
+    pub(super) fn batch_done(&self, loader: u32, batch: &Batch, read: &mut Vec<(Job, Outcome)>) {
         let now = Instant::now();
-        self.pace.moved(outcome.read);
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        let target = usize::from(job.piece.target);
-        let counts = &mut state.counts.targets[target];
-        counts.bytes += outcome.read;
-        counts.pieces += 1;
-        counts.reading_ns += nanoseconds((now - job.since).saturating_sub(job.held));
-        let (readers, busy_since) = &mut state.readers[target];
+        state.scheduler.ended(loader, self.now_ns());
+        let counts = &mut state.counts.targets[batch.target];
+        counts.reading_ns += nanoseconds((now - batch.since).saturating_sub(batch.held));
+        let (readers, busy_since) = &mut state.readers[batch.target];
         *readers -= 1;
         if *readers == 0 {
             counts.busy_ns += nanoseconds(now.saturating_duration_since(*busy_since));
@@ -227,96 +271,149 @@ impl Coordinator {
             // The target takes a reader again, and this loader may go to another one.
             self.work.notify_one();
         }
-        state.counts.shrunk += u64::from(outcome.shrunk);
+        if self.file(state, read) {
+            drop(guard);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Put what was read among what is ready. Whether the consumer may take an item that it could not before.
+    fn file(&self, state: &mut State, read: &mut Vec<(Job, Outcome)>) -> bool {
+        let mut arrived = false;
+        for (job, outcome) in read.drain(..) {
+            self.pace.moved(outcome.read);
+            let counts = &mut state.counts.targets[usize::from(job.piece.target)];
+            counts.bytes += outcome.read;
+            counts.pieces += 1;
+            state.counts.shrunk += u64::from(outcome.shrunk);
+            arrived |= self.file_one(state, job, outcome);
+        }
+        arrived
+    }
+
+    fn file_one(&self, state: &mut State, job: Job, outcome: Outcome) -> bool {
         let used = match &outcome.bytes {
             Ok(Some(buffer)) => Some(buffer.bytes.len() as u64),
             Ok(None) => job.assembly.is_none().then_some(0),
             Err(_) => Some(0),
         };
-        let Some((item, sequence, held)) =
-            state.scheduler.read(loader, job.piece, used, self.now_ns())
-        else {
+        let Some((item, sequence, held)) = state.scheduler.read(job.piece, used) else {
             // Who put the last bytes into a file need not be the last to come here with a piece of it.
             if !matches!(outcome.bytes, Ok(None)) {
                 state.early.insert(job.piece.slot, outcome.bytes);
             }
-            return;
+            return false;
         };
-        let early = state.early.remove(&job.piece.slot);
-        let bytes = match outcome.bytes {
-            Ok(None) => early.unwrap_or(Ok(None)),
-            own => own,
-        };
-        state.assemblies.remove(&job.piece.slot);
+        let mut bytes = outcome.bytes;
+        if job.assembly.is_some() {
+            let early = state.early.remove(&job.piece.slot);
+            if matches!(bytes, Ok(None)) {
+                bytes = early.unwrap_or(Ok(None));
+            }
+            state.assemblies.remove(&job.piece.slot);
+        }
         let offset = if self.source.delivery == Delivery::Files { 0 } else { job.extent.offset };
         let Item { position, part, parts, file, .. } = *item;
         let delivered = Delivered { position, file, offset, bytes };
         let ready = Some(Ready { delivered, part, parts, held });
-        if self.ordered {
-            let at = usize::try_from(sequence - state.first).unwrap_or(usize::MAX);
-            if state.ready.len() <= at {
-                state.ready.resize_with(at + 1, || None);
-            }
-            state.ready[at] = ready;
-            if at > 0 {
-                return;
-            }
-        } else {
+        if !self.ordered {
             state.ready.push_back(ready);
+            return true;
         }
-        drop(guard);
-        self.arrived.notify_one();
+        let at = usize::try_from(sequence - state.first).unwrap_or(usize::MAX);
+        if state.ready.len() <= at {
+            state.ready.resize_with(at + 1, || None);
+        }
+        state.ready[at] = ready;
+        at == 0
     }
 
-    /// The next item, waiting for at most `timeout`.
-    pub(super) fn next(&self, timeout: Duration) -> Next {
-        let deadline = Instant::now() + timeout;
+    /// The next item, waiting until `deadline` at most; Err with what the consumer is to read meanwhile, as the loader
+    /// [`Self::helper`].
+    pub(super) fn next(&self, deadline: Option<Instant>) -> Result<Next, Batch> {
+        if let Some(delivered) = self.hand_out() {
+            return Ok(Next::Item(Box::new(delivered)));
+        }
         let mut state = self.state.lock();
         loop {
             if matches!(state.ready.front(), Some(Some(_))) {
-                if let Some(Some(ready)) = state.ready.pop_front() {
-                    return Next::Item(Box::new(self.hand_out(&mut state, ready)));
+                self.take(&mut state);
+                drop(state);
+                // Another consumer may have been quicker.
+                match self.hand_out() {
+                    Some(delivered) => return Ok(Next::Item(Box::new(delivered))),
+                    None => state = self.state.lock(),
                 }
+                continue;
             }
             if state.loaders == 0 || state.stopped {
-                return Next::End;
+                return Ok(Next::End);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left =
+                deadline.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                return Next::Waiting;
+                return Ok(Next::Waiting);
+            }
+            if self.pace.gate.is_open() && state.scheduler.serves_quickly() {
+                if let Ok(batch) = self.turn(&mut state, self.helper) {
+                    return Err(batch);
+                }
             }
             self.arrived.wait_for(&mut state, left);
         }
     }
 
-    fn hand_out(&self, state: &mut State, ready: Ready) -> Delivered {
-        let Ready { delivered, part, parts, held } = ready;
-        state.first += 1;
-        state.scheduler.release(held);
-        state.progress.delivered(delivered.position, part, parts);
+    /// Move what is ready to the consumer.
+    fn take(&self, state: &mut State) {
+        let mut consumer = self.consumer.lock();
+        let mut bytes = 0;
+        while consumer.taken.len() < TAKEN && bytes < TAKEN_BYTES {
+            let Some(Some(ready)) = state.ready.front_mut().map(Option::take) else { break };
+            state.ready.pop_front();
+            state.first += 1;
+            bytes += ready.held;
+            consumer.held += ready.held;
+            consumer.taken.push_back(ready);
+        }
+    }
+
+    /// The first of the items that were taken.
+    fn hand_out(&self) -> Option<Delivered> {
+        let mut consumer = self.consumer.lock();
+        let Ready { delivered, part, parts, .. } = consumer.taken.pop_front()?;
+        consumer.progress.delivered(delivered.position, part, parts);
         match &delivered.bytes {
             Ok(Some(buffer)) => {
-                state.counts.items += 1;
-                state.counts.bytes += buffer.bytes.len() as u64;
+                consumer.items += 1;
+                consumer.bytes += buffer.bytes.len() as u64;
             }
             Ok(None) => {}
-            Err(failure) => state.counts.failed[index(failure.trouble)] += 1,
+            Err(failure) => consumer.failed[index(failure.trouble)] += 1,
         }
-        // Not for every item: a loader that wakes to find no room again costs more than it brings.
+        if consumer.taken.is_empty() {
+            let held = std::mem::take(&mut consumer.held);
+            drop(consumer);
+            self.release(held);
+        }
+        Some(delivered)
+    }
+
+    fn release(&self, held: u64) {
+        let mut state = self.state.lock();
+        state.scheduler.release(held);
+        // Not always: a loader that wakes to find no room again costs more than it brings.
         if state.sleeping > 0 && (state.reading == 0 || state.scheduler.has_room()) {
             self.work.notify_all();
         }
-        delivered
     }
 
     pub(super) fn progress(&self) -> Progress {
-        self.state.lock().progress.clone()
+        self.consumer.lock().progress.clone()
     }
 
     pub(super) fn counts(&self) -> Counts {
         let state = self.state.lock();
         let mut counts = state.counts.clone();
-        counts.delivered = state.progress.count();
         counts.stolen = state.scheduler.stolen();
         let now = Instant::now();
         for (of, (readers, since)) in counts.targets.iter_mut().zip(&state.readers) {
@@ -324,12 +421,28 @@ impl Coordinator {
                 of.busy_ns += nanoseconds(now.saturating_duration_since(*since));
             }
         }
+        drop(state);
+        let consumer = self.consumer.lock();
+        counts.delivered = consumer.progress.count();
+        (counts.items, counts.bytes, counts.failed) =
+            (consumer.items, consumer.bytes, consumer.failed);
         counts
     }
 
     fn now_ns(&self) -> u64 {
         nanoseconds(self.began.elapsed())
     }
+}
+
+/// A piece with what is needed to read it.
+fn job(state: &mut State, piece: Piece) -> Option<Job> {
+    let item = Arc::clone(state.scheduler.item(piece.slot)?);
+    let extent = item.extents[piece.extent];
+    let assembly = (item.extents.len() > 1).then(|| {
+        let made = || Arc::new(Assembly::new(item.extents.len()));
+        Arc::clone(state.assemblies.entry(piece.slot).or_insert_with(made))
+    });
+    Some(Job { piece, item, extent, assembly })
 }
 
 /// Where a trouble is counted.

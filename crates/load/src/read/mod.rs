@@ -18,7 +18,7 @@ mod threads;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use waystage_catalog::{CheckCounts, CheckedTree};
@@ -117,7 +117,17 @@ impl Loading {
     /// The next item, waiting for at most `timeout`.
     #[must_use]
     pub fn next(&self, timeout: Duration) -> Next {
-        self.coordinator.next(timeout)
+        let deadline = (!timeout.is_zero()).then(|| Instant::now() + timeout);
+        loop {
+            match self.coordinator.next(deadline) {
+                Ok(next) => return next,
+                Err(batch) => {
+                    let helper = self.coordinator.helper;
+                    // Only a gate refuses, and there is none here.
+                    let _ = threads::read(&self.coordinator, helper, batch, None, &mut None);
+                }
+            }
+        }
     }
 
     /// What has been handed out, to go on from.

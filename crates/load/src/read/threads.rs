@@ -3,11 +3,13 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use waystage_pacing::{during, Cause, Stopped};
+use waystage_pacing::{during, Cause, Gate, Stopped};
 
-use super::coordinator::Coordinator;
-use super::file;
+use super::coordinator::{Batch, Coordinator};
+use super::file::{self, OpenedFile};
+use crate::schedule::TOGETHER;
 
 pub(super) fn start(coordinator: Arc<Coordinator>, number: u32) -> io::Result<JoinHandle<()>> {
     coordinator.loader_started();
@@ -38,15 +40,46 @@ fn run(coordinator: &Coordinator, number: u32) {
     let _attached = coordinator.pace.meter.attach();
     let gate = &coordinator.pace.gate;
     let mut last = None;
-    while let Some(mut job) = coordinator.wait_for_turn(number) {
-        match gate.pass(job.extent.length) {
-            Err(Stopped) => return,
-            Ok(held) => job.held = held,
+    while let Some(batch) = coordinator.wait_for_turn(number) {
+        if read(coordinator, number, batch, Some(gate), &mut last).is_err() {
+            return;
+        }
+    }
+}
+
+/// Read a batch and hand it back, as far as `gate` lets it pass.
+pub(super) fn read(
+    coordinator: &Coordinator,
+    number: u32,
+    mut batch: Batch,
+    gate: Option<&Gate>,
+    last: &mut OpenedFile,
+) -> Result<(), Stopped> {
+    let jobs = std::mem::take(&mut batch.jobs);
+    let mut read = Vec::with_capacity(jobs.len());
+    let mut handed_back = Instant::now();
+    for job in jobs {
+        if let Some(gate) = gate {
+            let length = job.extent.length;
+            batch.held += match gate.pass_within(length, Duration::ZERO)? {
+                Some(held) => held,
+                None => {
+                    // What was read is not to wait for the turn of the next piece.
+                    coordinator.done(&mut read);
+                    gate.pass(length)?
+                }
+            };
         }
         let (source, assembly) = (&coordinator.source, job.assembly.as_ref());
-        let outcome = during(Cause::Source, || {
-            file::read(source, &job.item, job.extent, assembly, &mut last)
-        });
-        coordinator.done(number, job, outcome);
+        let outcome =
+            during(Cause::Source, || file::read(source, &job.item, job.extent, assembly, last));
+        read.push((job, outcome));
+        // The storage may be slower than it was.
+        if handed_back.elapsed() > TOGETHER {
+            coordinator.done(&mut read);
+            handed_back = Instant::now();
+        }
     }
+    coordinator.batch_done(number, &batch, &mut read);
+    Ok(())
 }

@@ -149,3 +149,35 @@ proptest! {
         prop_assert!(outcome.most_held <= memory_bytes.max(alone + ITEM_BYTES));
     }
 }
+
+#[test]
+fn small_pieces_are_given_together_once_they_are_known_to_be_quick() {
+    let files = singles(1000, 4096, 2);
+    let given = |piece_ns: u64| {
+        let units = units(&files, Delivery::Objects, &SHARE, 2, None).unwrap();
+        let rules = Rules { ordered: true, ..rules(2) };
+        let mut scheduler = Scheduler::new(&files, units, Progress::default(), rules);
+        let mut seen = Vec::new();
+        let mut now_ns = 0;
+        let mut most = 0;
+        while let Turn::Read(first) = scheduler.turn(0, &files, now_ns) {
+            let mut pieces = vec![first];
+            scheduler.more(0, first, &mut pieces);
+            assert!(pieces.iter().all(|piece| piece.target == first.target));
+            most = most.max(pieces.len());
+            now_ns += piece_ns * pieces.len() as u64;
+            scheduler.ended(0, now_ns);
+            for piece in pieces {
+                let (_, sequence, held) = scheduler.read(piece, None).unwrap();
+                seen.push(sequence);
+                scheduler.release(held);
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+        most
+    };
+    assert_eq!(given(200_000), 1, "slower than what is read together");
+    let quick = given(5_000);
+    assert!((15..=25).contains(&quick), "{quick} pieces of 5 us in 100 us");
+}

@@ -76,6 +76,8 @@ pub enum Event {
         /// Its length in bytes.
         length: u64,
     },
+    /// The next bytes of the peer's control stream.
+    Control(Vec<u8>),
     /// The peer has another address, which is validated.
     PeerMigrated(SocketAddr),
     /// The connection has ended.
@@ -93,6 +95,8 @@ pub enum CloseReason {
     ProtocolViolation(String),
     /// No packet of the peer arrived within [`Config::idle_ns`].
     IdleTimeout,
+    /// The peer acknowledged none of the pings that [`super::Connection::expect_answer`] sent.
+    NoAnswer,
 }
 
 /// Codes of [`crate::frame::Frame::Close`] that the protocol uses. Others belong to the application.

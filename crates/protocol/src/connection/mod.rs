@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use crate::acks::Acks;
 use crate::congestion::controller::{Controller, PathState};
 use crate::congestion::null::Null;
+use crate::control_stream::{ControlReceiver, ControlSender};
 use crate::error::Error;
 use crate::loss_recovery::LossRecovery;
 use crate::mtu::{Mtu, MIN_DATAGRAM};
@@ -48,6 +49,23 @@ const MAX_DOUBLINGS: u32 = 3;
 /// a copy up until the keep-alive.
 const CREDIT_PROBE_MOST_NS: u64 = 1_000_000_000;
 
+/// How long a peer that is thought dead may take to acknowledge a ping: at least this, and at least this number of
+/// its timeouts.
+const ANSWER_NS: u64 = 2_000_000_000;
+const ANSWER_TIMEOUTS: u64 = 10;
+
+/// Pings sent in that time: a live peer on a path that loses half of the packets acknowledges one.
+const ANSWER_PINGS: u64 = 100;
+
+/// A peer that may be dead.
+struct Doubt {
+    /// The first packet that only a live peer acknowledges.
+    first_number: u64,
+    until_ns: u64,
+    ping_ns: u64,
+    every_ns: u64,
+}
+
 /// One end of a connection.
 pub struct Connection {
     config: Config,
@@ -63,6 +81,12 @@ pub struct Connection {
     acks: Acks,
     send_buffer: SendBuffer,
     reassembly: ReassemblyBuffer,
+    control_sender: ControlSender,
+    control_receiver: ControlReceiver,
+    /// Of the control stream, which neither a limit nor a pause holds back.
+    control_pacer: Pacer,
+    /// Since when the peer may be dead.
+    doubt: Option<Doubt>,
     rtt: Rtt,
     pacer: Pacer,
     mtu: Mtu,
@@ -108,6 +132,10 @@ impl Connection {
             acks: Acks::default(),
             send_buffer: SendBuffer::default(),
             reassembly: ReassemblyBuffer::new(config.limits),
+            control_sender: ControlSender::default(),
+            control_receiver: ControlReceiver::default(),
+            control_pacer: Pacer::default(),
+            doubt: None,
             rtt: Rtt::new(config.initial_rtt_ns),
             pacer: Pacer::default(),
             mtu: Mtu::new(MIN_DATAGRAM.min(config.largest_datagram), config.largest_datagram),
@@ -162,7 +190,27 @@ impl Connection {
     /// Whether the peer has acknowledged everything.
     #[must_use]
     pub fn all_delivered(&self) -> bool {
-        self.send_buffer.is_empty()
+        self.send_buffer.is_empty() && self.control_sender.is_empty()
+    }
+
+    /// Appends bytes to the control stream, which arrives in order, and neither a limit nor the peer's memory holds it
+    /// back. Only for a peer that knows control frames.
+    pub fn send_control(&mut self, bytes: &[u8]) {
+        self.control_sender.push(bytes);
+    }
+
+    /// The peer may be dead: the connection ends unless it acknowledges one of a hundred pings, sent within two seconds
+    /// or ten timeouts.
+    pub fn expect_answer(&mut self, now_ns: u64) {
+        if self.state == State::Open && self.doubt.is_none() {
+            let time_ns = ANSWER_NS.max(ANSWER_TIMEOUTS * self.rtt.timeout_ns());
+            self.doubt = Some(Doubt {
+                first_number: self.recovery.next_packet_number(),
+                until_ns: now_ns + time_ns,
+                ping_ns: now_ns,
+                every_ns: time_ns / ANSWER_PINGS,
+            });
+        }
     }
 
     /// Ends the connection: with [`codes::CLEAN`] once everything was delivered, with another code at any time.
@@ -293,6 +341,10 @@ impl Connection {
         sooner(self.path.due_ns());
         sooner(self.recovery.request_at_ns());
         sooner(self.recovery.is_in_flight().then(|| self.timeout_at_ns()));
+        sooner(self.doubt.as_ref().map(|doubt| doubt.ping_ns.min(doubt.until_ns)));
+        if self.may_send_control() {
+            sooner(Some(self.control_pacer.next_ns(self.controller.control().rate_bps)));
+        }
         if self.may_send_data() {
             sooner(Some(self.pacer.next_ns(self.pacing_rate_bps())));
         }
@@ -318,6 +370,12 @@ impl Connection {
 
     fn timeout_at_ns(&self) -> u64 {
         self.timeout_from_ns + (self.rtt.timeout_ns() << self.timeouts.min(MAX_DOUBLINGS))
+    }
+
+    /// Whether the control stream has bytes and the window allows them.
+    fn may_send_control(&self) -> bool {
+        self.control_sender.has_work()
+            && self.recovery.bytes_in_flight() < self.controller.control().window_bytes
     }
 
     /// Whether data is ready and the window allows it. The pacer decides when.

@@ -7,12 +7,16 @@ use crate::congestion::controller::{AckEvent, Delivery};
 use crate::error::Error;
 use crate::frame::{Ack, Frame};
 use crate::loss_recovery::Outcome;
+use crate::mtu::MIN_DATAGRAM;
 use crate::packet::{Header, HEADER_SIZE};
 use crate::segment::Payload;
 use crate::varint::Reader;
 
 /// The largest plausible spread of delays: a minute.
 const MAX_SPREAD_US: u64 = 60_000_000;
+
+/// Packets before a ping that its answer covers.
+const PING_ANSWER: u64 = 64;
 
 const NEVER_SENT: Error = Error::Violation("it acknowledged packets that were never sent");
 
@@ -60,11 +64,12 @@ impl Connection {
         self.counters.received_packets += 1;
         self.received_ns = now_ns;
         let mut reader = Reader::new(frames);
-        let (mut ack_eliciting, mut keep) = (false, true);
+        let (mut ack_eliciting, mut keep, mut pinged) = (false, true, false);
         while !reader.is_empty() {
             match Frame::read(&mut reader) {
                 Ok(frame) => {
                     ack_eliciting |= frame.is_ack_eliciting();
+                    pinged |= frame == Frame::Ping;
                     keep &= self.on_frame(now_ns, from, &frame, sink);
                 }
                 // The peer sealed it, so the peer is at fault.
@@ -78,6 +83,13 @@ impl Connection {
             return;
         }
         self.acks.on_packet(now_ns, header.number, header.stamp, size, marked);
+        // Probes of the packet size are pings, too.
+        if pinged && size < MIN_DATAGRAM {
+            // The peer may have heard nothing for long. On a path whose bursts of losses are counted in packets they
+            // end only if packets go back, so each ping has an answer, at once.
+            self.acks
+                .on_history_request(header.number.saturating_sub(PING_ANSWER), header.number + 1);
+        }
         if ack_eliciting {
             self.acks.schedule(now_ns, self.rtt.ack_interval_ns(), self.rtt.busy_ack_interval_ns());
         }
@@ -134,6 +146,13 @@ impl Connection {
                     _ => self.end(CloseReason::Local(self.closing.0)),
                 }
             }
+            Frame::Control { offset, bytes } => {
+                match self.control_receiver.insert(*offset, bytes) {
+                    Ok(bytes) if bytes.is_empty() => {}
+                    Ok(bytes) => self.events.push_back(Event::Control(bytes)),
+                    Err(error) => self.on_violation(now_ns, &error),
+                }
+            }
             Frame::Challenge(value) => self.path.on_challenge(from, *value),
             Frame::Response(value) => {
                 if self.path.on_response(from, *value) {
@@ -187,8 +206,10 @@ impl Connection {
         }
         self.mtu.on_large_packets(outcome.acked_large, outcome.lost_large);
         for payload in &outcome.acked {
-            if *payload == Payload::MtuProbe {
-                self.mtu.on_probe_acked();
+            match payload {
+                Payload::MtuProbe => self.mtu.on_probe_acked(),
+                Payload::Control(range) => self.control_sender.acknowledge(range.clone()),
+                _ => {}
             }
             for segment in payload.segments() {
                 if let Some(extent) = self.send_buffer.acknowledge(*segment) {
@@ -197,13 +218,17 @@ impl Connection {
             }
         }
         for payload in &outcome.lost {
-            if *payload == Payload::MtuProbe {
-                self.mtu.on_probe_lost();
+            match payload {
+                Payload::MtuProbe => self.mtu.on_probe_lost(),
+                Payload::Control(range) => self.control_sender.mark_lost(range.clone()),
+                _ => {}
             }
             for segment in payload.segments() {
                 self.send_buffer.mark_lost(*segment);
             }
         }
+        let largest = self.recovery.largest_acknowledged();
+        self.doubt.take_if(|doubt| largest >= Some(doubt.first_number));
         if !outcome.acked.is_empty() {
             self.timeouts = 0;
             self.timeout_from_ns = now_ns;

@@ -19,6 +19,9 @@ const PINGS: [u32; 2] = [2, 32];
 /// Consecutive timeouts after which the path may have become too narrow for the packets in use.
 const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
+/// At most: a kind, an offset and a length.
+const CONTROL_HEAD_SIZE: usize = 1 + 8 + 4;
+
 /// The size of a packet with a challenge.
 const CHALLENGE_SIZE: usize = HEADER_SIZE + 9 + TAG_SIZE;
 
@@ -38,6 +41,9 @@ impl Connection {
         }
         if now_ns >= self.received_ns + self.config.idle_ns {
             self.end(CloseReason::IdleTimeout);
+            return None;
+        }
+        if self.ends_in_doubt(now_ns) {
             return None;
         }
         if self.recovery.is_in_flight() && now_ns >= self.timeout_at_ns() {
@@ -71,7 +77,41 @@ impl Connection {
             Frame::Ping.put(out);
             return Some(self.finish(now_ns, out, Payload::Nothing, true, self.path.peer()));
         }
+        if let Some(to) = self.transmit_control(now_ns, out) {
+            return Some(to);
+        }
         self.transmit_data(now_ns, source, out)
+    }
+
+    /// Asks a peer that may be dead. Whether it took too long, and the connection has ended.
+    fn ends_in_doubt(&mut self, now_ns: u64) -> bool {
+        let Some(doubt) = &mut self.doubt else { return false };
+        if now_ns >= doubt.until_ns {
+            self.end(CloseReason::NoAnswer);
+            return true;
+        }
+        if now_ns >= doubt.ping_ns {
+            doubt.ping_ns = now_ns + doubt.every_ns;
+            self.pings = self.pings.max(1);
+        }
+        false
+    }
+
+    fn transmit_control(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        if !self.may_send_control() {
+            return None;
+        }
+        self.control_pacer.fill(now_ns, self.controller.control().rate_bps);
+        if !self.control_pacer.may_send() {
+            return None;
+        }
+        let room = self.mtu.current() - TAG_SIZE - out.len() - CONTROL_HEAD_SIZE;
+        let (offset, bytes) = self.control_sender.next(room)?;
+        Frame::Control { offset, bytes: &bytes }.put(out);
+        self.control_pacer.on_sent(out.len() + TAG_SIZE);
+        self.pacer.on_sent(out.len() + TAG_SIZE);
+        let payload = Payload::Control(offset..offset + bytes.len() as u64);
+        Some(self.finish(now_ns, out, payload, true, self.path.peer()))
     }
 
     fn transmit_challenge(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<SocketAddr> {

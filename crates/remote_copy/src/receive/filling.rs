@@ -54,6 +54,7 @@ impl Worker<'_> {
             check(file.fd(), runs, digest, options.verify)?;
             add(&state.report.tally.verified, 1);
         }
+        receiver.keep(folder, directory, name)?;
         let lost = file.finish(name, &Attributes::Known(&xattrs), &metadata)?;
         sink.sync_names(folder)?;
         let tally = &state.report.tally;
@@ -175,6 +176,11 @@ impl Worker<'_> {
         let (xattrs, metadata, not_taken) = receiver.allowed(&entry);
         let attributes = Attributes::Known(&xattrs);
         let lost = receiver.sink.complete(file.as_fd(), &attributes, &metadata, false)?;
+        let (directory, name) = receiver.sink.place(&entry.path);
+        if receiver.backup.is_some() {
+            self.enter(directory)?;
+        }
+        receiver.keep(folder, directory, name)?;
         receiver.sink.name_large(&large.file, folder)?;
         receiver.forget(large);
         let tally = &receiver.copy_state.report.tally;

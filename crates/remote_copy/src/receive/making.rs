@@ -64,6 +64,7 @@ impl Worker<'_> {
         };
         self.enter(directory)?;
         let folder = self.folder(directory)?;
+        receiver.keep(folder, directory, name)?;
         let attributes = (&receiver.plain_preserver, &[][..]);
         let lost = receiver.sink.make_special(folder, name, what, &metadata, attributes)?;
         receiver.copy_state.lost(&entry.path, lost.or(not_taken));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use twox_hash::XxHash3_128;
 use waystage_copy::stat::FileState;
-use waystage_copy::{Fsync, Names, Time, Update, Verify};
+use waystage_copy::{Fsync, Limits, Names, Time, Update, Verify};
 
 use super::*;
 use crate::channel::testing::pair;
@@ -65,6 +65,9 @@ fn received(to: &Path, list: &[u8], messages: &[Vec<u8>]) -> Result<(), WanError
     let options = CopyOptions {
         exclude: Vec::new(),
         include: None,
+        copy_links: false,
+        backup: None,
+        limits: Limits::default(),
         update: Update::Changed,
         fsync: Fsync::None,
         verify: Verify::None,

@@ -90,7 +90,8 @@ impl ReceiverState<'_> {
         let there = stat_at(from.fd(), name)
             .map_err(|_| Failure::Clash("the file that it is a link to was not copied"))?;
         let tally = &self.copy_state.report.tally;
-        match self.sink.hard_link((&from, name, &there), (&to, new_name), || Ok(()))? {
+        let keep = || self.keep(&to, split(other).0, new_name);
+        match self.sink.hard_link((&from, name, &there), (&to, new_name), keep)? {
             Linked::Made => add(&tally.hard_links, 1),
             Linked::Already => add(&tally.same, 1),
             Linked::Alike => return Err(NOT_REPLACED),

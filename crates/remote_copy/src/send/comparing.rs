@@ -6,7 +6,7 @@
 use std::os::fd::AsFd;
 
 use waystage_copy::error::{At, End, Failure};
-use waystage_copy::file_io::{logical_digest, open_file};
+use waystage_copy::file_io::logical_digest;
 use waystage_copy::source::{Item, OpenDirectory};
 use waystage_copy::stat::{stat_fd, FileState};
 use waystage_transport::wire::Writer;
@@ -26,7 +26,7 @@ impl Sender<'_> {
                 return;
             }
             let equal = folder.of(&self.origin.source, &item).and_then(|folder| {
-                let file = open_file(folder, &item.name, End::Source)?;
+                let file = item.open(folder)?;
                 let range = (0, item.seen.size);
                 if logical_digest(file.as_fd(), range, End::Source)? != there {
                     return Ok(None);

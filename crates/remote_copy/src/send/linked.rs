@@ -114,6 +114,7 @@ fn item(body: &[u8]) -> Read<Item> {
         letter: entry.letter,
         seen: entry.seen,
         metadata: entry.metadata,
+        followed: false,
         links,
         sparse,
         clamped,

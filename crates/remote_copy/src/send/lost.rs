@@ -46,6 +46,7 @@ mod tests {
             letter,
             seen: FileState { device: 1, inode, size: 0, mtime: time, ctime: time },
             metadata: Metadata { mode: 0o640, uid: 5, gid: 6, mtime: time, atime: time },
+            followed: false,
             links,
             sparse: false,
             symlink: Vec::new(),

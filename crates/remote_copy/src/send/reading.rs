@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use twox_hash::XxHash3_128;
 use waystage_copy::add;
 use waystage_copy::error::{At, End, Failure};
-use waystage_copy::file_io::{for_data, open_file, read_full};
+use waystage_copy::file_io::{for_data, read_full};
 use waystage_copy::source::{Item, OpenDirectory};
-use waystage_copy::stat::{stat_at, stat_fd, FileState};
+use waystage_copy::stat::{stat_fd, FileState};
 use waystage_transport::message::{CONTENT_BYTES, MOST_BYTES};
 use waystage_transport::tls::random;
 use waystage_transport::wire::Writer;
@@ -66,7 +66,7 @@ impl Sender<'_> {
                     Failure::Changed(_) => {
                         // Once more, as it is now: most files that change do so once.
                         out.0.truncate(before);
-                        let stat = stat_at(folder, &item.name).at(End::Source, "stat")?;
+                        let stat = item.stat(folder).at(End::Source, "stat")?;
                         self.small(folder, &item.renewed(&stat), &mut out)
                     }
                     failure => Err(failure),
@@ -106,7 +106,7 @@ impl Sender<'_> {
     }
 
     fn small(&self, folder: BorrowedFd<'_>, item: &Item, out: &mut Writer) -> Result<(), Failure> {
-        let file = open_file(folder, &item.name, End::Source)?;
+        let file = item.open(folder)?;
         let size = item.seen.size;
         if size > CONTENT_BYTES as u64
             || out.written() + size as usize + MOST_ENTRY_BYTES > MOST_BYTES
@@ -182,7 +182,7 @@ impl Sender<'_> {
         let item = &large.item;
         let folder =
             self.origin.source.root.directory(&item.directory).at(End::Source, "open directory")?;
-        let file = open_file(folder.as_fd(), &item.name, End::Source)?;
+        let file = item.open(folder.as_fd())?;
         let now = stat_fd(file.as_fd()).at(End::Source, "stat")?;
         if FileState::of(&now) != item.seen {
             return Err(Failure::Changed("it was changed before it could be copied"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{openat, Mode, OFlags, CWD};
 use waystage_catalog::Root;
-use waystage_copy::{Counts, Fsync, Update, Verify};
+use waystage_copy::{Counts, Fsync, Limits, Update, Verify};
 
 use super::*;
 use crate::channel::testing::pair;
@@ -41,6 +41,9 @@ fn options(update: Update) -> CopyOptions {
     CopyOptions {
         exclude: Vec::new(),
         include: None,
+        copy_links: false,
+        backup: None,
+        limits: Limits::default(),
         listed: false,
         one_file_system: false,
         update,

@@ -9,14 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustls::Connection;
 
-use super::frames::{Frame, FrameDecoder, FrameError, BULK, LONGEST_SMALL};
+use super::frames::{FrameDecoder, FrameError, BULK};
 use super::keepalive::{set_keepalive, PATIENT_RETRIES};
-use super::shared::{Patience, Shared};
-use crate::message::Message;
-
-/// Messages of other kinds that may wait to be read, and their bytes.
-const MOST_SMALL: usize = 1024;
-const MOST_SMALL_BYTES: usize = 4 * LONGEST_SMALL;
+use super::shared::{By, Patience, Shared, TOO_LONG};
 
 /// How long the peer may take to read our last words.
 const LINGER: Duration = Duration::from_secs(2);
@@ -35,28 +30,63 @@ impl Pump {
     pub(super) fn run(&mut self) {
         let why = match self.turn() {
             Ok(()) => "the connection was closed".to_owned(),
-            Err(why) => why,
+            Err(ended) => self.without_tcp(ended),
         };
         self.shared.end(&why);
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
+    /// The control stream carries the messages, if there is one and this is no end that the peer told: until all ends.
+    fn without_tcp(&mut self, Ended { why, cause }: Ended) -> String {
+        let mut state = self.shared.lock();
+        let Some(path) = state.path.clone().filter(|_| cause != Cause::Said) else { return why };
+        state.tcp_gone = true;
+        state.outgoing.clear();
+        drop(state);
+        if cause == Cause::Gone {
+            path.expect_answer();
+        }
+        loop {
+            let state = self.shared.lock();
+            if let Some(why) = &state.ended {
+                return why.clone();
+            }
+            if state.abort || state.close {
+                return "the connection was closed".to_owned();
+            }
+            drop(state);
+            let mut fds = [PollFd::from_borrowed_fd(self.shared.wake.as_fd(), PollFlags::IN)];
+            if poll(&mut fds, None).is_err_and(|errno| errno != rustix::io::Errno::INTR) {
+                return why;
+            }
+            let _ = rustix::io::read(&self.shared.wake, &mut [0_u8; 8]);
+        }
+    }
+
     /// Until it was closed here (Ok) or there.
-    fn turn(&mut self) -> Result<(), String> {
+    fn turn(&mut self) -> Result<(), Ended> {
         // The peer's first words may have come with the end of its handshake, and nothing more may follow.
         self.opened()?;
+        let mut closing = None;
         loop {
             let idle = self.write()?;
-            let (close, abort) = {
+            let (close, abort, carried) = {
                 let mut state = self.shared.lock();
                 if state.patience == Patience::Wanted {
                     state.patience = Patience::Set;
                     // A failure leaves the ordinary patience.
                     let _ = set_keepalive(&self.stream, PATIENT_RETRIES);
                 }
-                (state.close, state.abort)
+                (state.close, state.abort || state.ended.is_some(), state.path.is_some())
             };
             if abort {
+                return Ok(());
+            }
+            // Where TCP stands still the control stream has brought it all.
+            let deadline = *closing.get_or_insert(close.then(|| Instant::now() + LINGER));
+            let left = deadline.filter(|_| carried);
+            let left = left.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Ok(());
             }
             if close && idle {
@@ -73,9 +103,13 @@ impl Pump {
             let mut fds = [wake, stream];
             // A socket that is not to be read must not be polled: it would report a hang-up again and again.
             let polled = if flags.is_empty() { 1 } else { 2 };
-            match poll(&mut fds[..polled], None) {
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut fds[..polled], timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(format!("the connection cannot be waited for: {errno}")),
+                Err(errno) => {
+                    let why = format!("the connection cannot be waited for: {errno}");
+                    return Err(Ended { why, cause: Cause::Lost });
+                }
             }
             let ready = fds[1].revents();
             if fds[0].revents().contains(PollFlags::IN) {
@@ -117,7 +151,7 @@ impl Pump {
 
 impl<S: Read + Write> Pump<S> {
     /// Write what there is; whether there is nothing left.
-    fn write(&mut self) -> Result<bool, String> {
+    fn write(&mut self) -> Result<bool, Ended> {
         loop {
             if self.writing.is_none() {
                 let mut state = self.shared.lock();
@@ -151,9 +185,11 @@ impl<S: Read + Write> Pump<S> {
         }
     }
 
-    fn read(&mut self) -> Result<(), String> {
+    fn read(&mut self) -> Result<(), Ended> {
         match self.tls.read_tls(&mut self.stream) {
-            Ok(0) => return Err("the peer has gone away".to_owned()),
+            Ok(0) => {
+                return Err(Ended { why: "the peer has gone away".to_owned(), cause: Cause::Gone })
+            }
             Ok(_) => {}
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
@@ -166,15 +202,19 @@ impl<S: Read + Write> Pump<S> {
     }
 
     /// Hand out what TLS has opened.
-    fn opened(&mut self) -> Result<(), String> {
+    fn opened(&mut self) -> Result<(), Ended> {
         let opened = self.tls.process_new_packets();
         self.shared.lock().heard |=
             opened.as_ref().map_or(true, |o| o.plaintext_bytes_to_read() > 0);
         let state = opened.map_err(|error| match error {
             rustls::Error::AlertReceived(alert) => {
-                format!("the peer refused the connection ({alert:?})")
+                Ended::said(format!("the peer refused the connection ({alert:?})"))
             }
-            error => format!("the connection was disturbed: {error}"),
+            // Any host on the way can write into TCP.
+            error => {
+                let why = format!("the connection was disturbed: {error}");
+                Ended { why, cause: Cause::Lost }
+            }
         })?;
         let mut left = state.plaintext_bytes_to_read();
         while left > 0 {
@@ -182,43 +222,48 @@ impl<S: Read + Write> Pump<S> {
             let (count, frame) =
                 self.frames.fill(left, |into| reader.read(into)).map_err(|error| match error {
                     FrameError::Read(error) => lost(&error),
-                    FrameError::TooLong => {
-                        "the peer broke the protocol: a message was too long".to_owned()
-                    }
+                    FrameError::TooLong => Ended::said(TOO_LONG.to_owned()),
                 })?;
             left -= count;
             if let Some(frame) = frame {
-                self.deliver(frame)?;
+                self.shared.deliver(frame, By::Tls).map_err(Ended::said)?;
             }
         }
         if state.peer_has_closed() {
-            return Err("the peer has closed the connection".to_owned());
+            return Err(Ended::said("the peer has closed the connection".to_owned()));
         }
-        Ok(())
-    }
-
-    /// Hand a frame to the channel or to [`Control::receive`].
-    fn deliver(&self, (kind, body): Frame) -> Result<(), String> {
-        if kind == BULK {
-            let length = body.len();
-            // Held, so that none goes to a queue that was just left.
-            self.shared.incoming.read().put(Message { buffer: body, length, by: None });
-            return Ok(());
-        }
-        let mut state = self.shared.lock();
-        let waiting: usize = state.small.iter().map(|(_, body)| body.len()).sum();
-        if state.small.len() >= MOST_SMALL || waiting > MOST_SMALL_BYTES {
-            return Err("the peer broke the protocol: it says too much".to_owned());
-        }
-        state.small.push_back((kind, body));
-        self.shared.changed.notify_all();
-        self.shared.incoming().wake();
         Ok(())
     }
 }
 
-fn lost(error: &std::io::Error) -> String {
-    format!("the connection was lost ({error})")
+/// What the end of TCP says of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// It ended the connection, or broke a rule, under its keys.
+    Said,
+    /// Its kernel has ended TCP: it may be dead.
+    Gone,
+    /// Nothing.
+    Lost,
+}
+
+/// Why nothing more goes over TCP.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    why: String,
+    cause: Cause,
+}
+
+impl Ended {
+    fn said(why: String) -> Self {
+        Self { why, cause: Cause::Said }
+    }
+}
+
+fn lost(error: &std::io::Error) -> Ended {
+    let gone = matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+    let cause = if gone { Cause::Gone } else { Cause::Lost };
+    Ended { why: format!("the connection was lost ({error})"), cause }
 }
 
 #[cfg(test)]

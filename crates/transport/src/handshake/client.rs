@@ -205,6 +205,7 @@ impl ClientHandshake {
         member: &ChannelConnection,
         welcomed: &Negotiated,
     ) -> Option<String> {
+        self.control.set_version(welcomed.version);
         let mut note = self.without_udp(peer);
         if let (Some(wait), Some(udp), true) = (peer.udp_wait, member.udp(), welcomed.udp) {
             udp.update_parameters(welcomed.parameters.clone());
@@ -228,7 +229,7 @@ impl ClientHandshake {
     pub fn choose(&self, udp: bool) {
         self.control.send(kinds::WAY, &[u8::from(udp)]);
         if udp {
-            self.control.rely_on_udp();
+            self.control.be_patient();
         }
     }
 

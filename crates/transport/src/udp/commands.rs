@@ -4,12 +4,13 @@
 //! which is woken. Must not know: sockets, the protocol.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use waystage_protocol::congestion::Mode;
 
 use crate::backpressure::Backpressure;
+use crate::control_path::{ControlPath, ControlSink};
 use crate::parameters::TransportParameters;
 use crate::stats::Status;
 use crate::waker::Waker;
@@ -31,6 +32,13 @@ pub(super) struct CommandQueue {
 #[derive(Default)]
 pub(super) struct PendingCommands {
     pub(super) messages: VecDeque<Vec<u8>>,
+    /// Bytes for the control stream.
+    pub(super) control: Vec<u8>,
+    /// Where the peer's control stream goes, and what came before that was known.
+    pub(super) control_sink: Option<Weak<dyn ControlSink>>,
+    pub(super) control_early: Vec<u8>,
+    /// Whether the peer may be dead, and the thread does not know.
+    pub(super) expect_answer: bool,
     pub(super) consumed_bytes: u64,
     pub(super) spare: Vec<Vec<u8>>,
     pub(super) most_spare: usize,
@@ -65,7 +73,50 @@ impl PendingCommands {
     }
 }
 
+impl ControlPath for CommandQueue {
+    fn send(&self, bytes: &[u8]) {
+        let mut pending = self.lock();
+        if !pending.over {
+            pending.control.extend_from_slice(bytes);
+            self.wake_up(&pending);
+        }
+    }
+
+    fn expect_answer(&self) {
+        let mut pending = self.lock();
+        pending.expect_answer = true;
+        self.wake_up(&pending);
+    }
+}
+
 impl CommandQueue {
+    /// Hand on bytes of the peer's control stream, or keep them.
+    pub(super) fn control_bytes(&self, bytes: Vec<u8>) {
+        let mut pending = self.lock();
+        match pending.control_sink.clone() {
+            Some(sink) => {
+                drop(pending);
+                if let Some(sink) = sink.upgrade() {
+                    sink.control_bytes(&bytes);
+                }
+            }
+            // Never much: the peer learns of this end's version from an answer that the sink's owner gives.
+            None if pending.control_early.len() < 1 << 20 => pending.control_early.extend(bytes),
+            None => {}
+        }
+    }
+
+    /// From now on the peer's control stream goes there.
+    pub(super) fn set_sink(&self, sink: Weak<dyn ControlSink>) {
+        let mut pending = self.lock();
+        let early = std::mem::take(&mut pending.control_early);
+        // Under the lock, so that nothing overtakes it.
+        if let Some(sink) = sink.upgrade().filter(|_| !early.is_empty()) {
+            sink.control_bytes(&early);
+        }
+        pending.control_sink = Some(sink);
+    }
+
     pub(super) fn new(
         pending: PendingCommands,
         waker: Arc<Waker>,

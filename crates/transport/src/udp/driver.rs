@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::MutexGuard;
 use waystage_protocol::connection::{codes, Connection, SendLimit};
 
 use super::commands::{CommandQueue, PendingCommands};
@@ -96,6 +95,7 @@ impl Driver {
             && !self.receiver.has_queued()
             && !pending.given_up
             && pending.messages.is_empty()
+            && (connection.is_none() || pending.control.is_empty() && !pending.expect_answer)
             && pending.consumed_bytes == 0
             && (self.told
                 || !(pending.abort
@@ -127,6 +127,12 @@ impl Driver {
         }
         if let Some(limit) = pending.limit.take() {
             self.link.limit(limit);
+        }
+        if self.link.connection().is_some() {
+            self.link.send_control(&std::mem::take(&mut pending.control));
+            if std::mem::take(&mut pending.expect_answer) {
+                self.link.expect_answer();
+            }
         }
         self.link.spare(std::mem::take(&mut pending.spare));
         (
@@ -211,7 +217,8 @@ impl Driver {
                     drop(pending);
                     self.incoming.put(Message { by: Some(self.member), ..message });
                 }
-                MessageEvent::Closed(why) => drop(self.ended(&why)),
+                MessageEvent::Control(bytes) => self.commands.control_bytes(bytes),
+                MessageEvent::Closed(why, silent) => self.ended(&why, silent),
             }
         }
         if delivered > 0 {
@@ -225,17 +232,23 @@ impl Driver {
     }
 
     /// Nothing more comes in. What goes wrong before UDP was heard is no end of the channel.
-    fn ended(&self, why: &str) -> MutexGuard<'_, PendingCommands> {
+    fn ended(&self, why: &str, silent: bool) {
         let pending = self.commands.lock();
-        if pending.heard && !pending.given_up {
-            self.incoming.end(why);
+        if !pending.heard || pending.given_up {
+            return;
         }
-        pending
+        let sink = pending.control_sink.clone().and_then(|sink| sink.upgrade());
+        drop(pending);
+        self.incoming.end(why);
+        if let Some(sink) = sink {
+            sink.udp_ended(why, silent);
+        }
     }
 
     /// Nothing more is sent or comes in.
     fn over(&self, why: &str) {
-        self.ended(why).over = true;
+        self.ended(why, false);
+        self.commands.lock().over = true;
         self.commands.heard.notify_all();
         self.commands.backpressure.notify();
     }

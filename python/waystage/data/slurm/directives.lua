@@ -187,6 +187,18 @@ local function directive_of(text, settings)
   return nil, "unknown operation " .. shown(operation) .. ": use stage_in or stage_out"
 end
 
+-- The word of a line that is meant as a directive and is none: `#DW stage_in ...` at a site of BB_LUA, `#bb_lua ...`. A
+-- line that is commented out begins with `##` or `# `, and is none.
+local function mistaken_word(line, directive)
+  local word, operation = line:match("^#(%a[%w_%-]*)%s+(%S+)")
+  if not word or word == directive then
+    return nil
+  end
+  local plain = word:lower():gsub("[^%l]", "")
+  local ours = plain == "bb" or plain == "bblua" or plain == "dw"
+  return ours and operation:lower():match("^stage[_%-]?%l*$") and word or nil
+end
+
 -- The transfers that a script asks for, in its order; or nil and one sentence with the line.
 -- As in Slurm, directives end at the first line that is no comment: one below would be ignored, so it is an error.
 function directives.parse(script, settings)
@@ -199,6 +211,10 @@ function directives.parse(script, settings)
     number = number + 1
     if line:sub(1, 1) ~= "#" and line:find("%S") then
       ended = true
+    end
+    local word = not ended and mistaken_word(line, settings.directive)
+    if word then
+      return nil, "line " .. number .. ": #" .. word .. " is no directive at this site: write " .. keyword
     end
     local rest = line:sub(1, #keyword) == keyword and line:sub(#keyword + 1)
     if rest and (rest == "" or rest:match("^%s")) then

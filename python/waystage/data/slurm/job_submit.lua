@@ -1,7 +1,8 @@
--- Slurm's job_submit hook, for sites without burst buffers: checks directives, and keeps them for the prolog and epilog.
+-- Slurm's job_submit hook: checks directives, and without burst buffers keeps them for the prolog and epilog.
 --
 -- Arrives: a job's description at submission.
--- Leaves: a refusal that names the mistake, or the transfers in the job's admin comment, which users cannot change.
+-- Leaves: a refusal that names the mistake; without burst buffers, the transfers in the job's admin comment, which users
+--   cannot change.
 -- Must not know: how files are moved. It runs inside slurmctld under locks: it starts no command.
 
 function slurm_job_submit(job_desc, _, _)
@@ -13,7 +14,7 @@ function slurm_job_submit(job_desc, _, _)
     slurm.log_user("waystage: %s", why)
     return slurm.ERROR
   end
-  if #transfers > 0 then
+  if #transfers > 0 and not SETTINGS.only_check then
     job_desc.admin_comment = "waystage:" .. directives.json(transfers)
   end
   return slurm.SUCCESS

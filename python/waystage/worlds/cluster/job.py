@@ -20,14 +20,18 @@ from types import FrameType
 
 import msgspec
 
-from waystage.backplane import Backplane, BackplaneConfig
-from waystage.events import Envelope, Event, JobFinished, JobStarted, envelope
+from waystage.backplane import Backplane, BackplaneError
+from waystage.events import Envelope, Event, EventError, JobFinished, JobStarted, envelope
 from waystage.experiment.queue import Start
+from waystage.experiment.results import JobRecord
 from waystage.jobs.hostlist import expand
-from waystage.jobs.notify import DEFAULT_ENDPOINT, Notifier
+from waystage.jobs.notify import Notifier
 from waystage.outputs import write_whole
+from waystage.worlds.base import job_record
+from waystage.worlds.cluster.controllers import connection
 from waystage.worlds.cluster.order import JobOrder
 from waystage.worlds.cluster.parts import SiteParts, SlurmLabParts
+from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobRun, Parts
 
@@ -53,7 +57,23 @@ class PartsOnly:
 def main(order_file: str, record_file: str) -> int:
     order = msgspec.json.decode(Path(order_file).read_bytes(), type=JobOrder)
     by_slurm = expand(os.environ["SLURM_JOB_NODELIST"])
-    nodes = order.nodes or by_slurm
+    start = Start(job_id=os.environ["SLURM_JOB_ID"], nodes=order.nodes or by_slurm)
+    began = time.time()
+    try:
+        record = _run(order, start, reorders=start.nodes != by_slurm)
+    except (BackplaneError, EventError, LabError, OSError) as error:
+        # The command reads records; what else a job prints is on a node.
+        run = {"policy": order.policy, "set": order.set_index, "submitted_at_s": 0.0}
+        took = {"in": 0.0, "compute": 0.0, "out": 0.0}
+        record = job_record(
+            order.request, start, f"{start.nodes[0]}: {error}", (began, time.time()), took, **run
+        )
+    write_whole(Path(record_file), msgspec.json.encode(record))
+    return 0
+
+
+def _run(order: JobOrder, start: Start, *, reorders: bool) -> JobRecord:
+    """Raises BackplaneError where the controller does not answer, LabError where the lab is gone."""
     parts: Parts
     if order.lab:
         parts = SlurmLabParts(Lab.attach(order.lab), order.mpirun)
@@ -65,10 +85,8 @@ def main(order_file: str, record_file: str) -> int:
         stop.set()  # scancel, or a time limit: parts end, and what they left is removed
 
     signal.signal(signal.SIGTERM, end)
-    config = BackplaneConfig(
-        connect=(order.endpoint or DEFAULT_ENDPOINT,), name=f"job-{os.environ['SLURM_JOB_ID']}"
-    )
-    with Notifier(PartsOnly(Backplane.open(config), nodes != by_slurm), patience_s=PATIENCE_S) as notifier:
+    config = connection(order.options, f"job-{start.job_id}", order.endpoint)
+    with Notifier(PartsOnly(Backplane.open(config), reorders), patience_s=PATIENCE_S) as notifier:
         run = JobRun(
             parts,
             notifier,
@@ -78,9 +96,7 @@ def main(order_file: str, record_file: str) -> int:
             set_began_s=0.0,
             now=time.time,
         )
-        record = run(order.request, Start(job_id=os.environ["SLURM_JOB_ID"], nodes=nodes), stop)
-    write_whole(Path(record_file), msgspec.json.encode(record))
-    return 0
+        return run(order.request, start, stop)
 
 
 if __name__ == "__main__":

@@ -27,12 +27,23 @@ from waystage.worlds.base import JobFailed
 from waystage.worlds.lab import mpi
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
-from waystage.worlds.lab.parts import LabParts
+from waystage.worlds.lab.parts import LabParts, nodes_of
 from waystage.worlds.lab.slurm_conf import MANAGEMENT
 from waystage.worlds.lab.supervision import SupervisedProcess
 from waystage.worlds.lab.wiring import SUBNET
 
 _BLOCK = 1 << 20
+
+PREPARE_LIMIT_S = 600.0
+"""For what a job needs on its nodes before its time begins."""
+
+_ON_NODE = """node=${SLURMD_NODENAME:-$(hostname)}
+from=$1 into=$2
+[ -z "$3" ] || from=$1/$node
+shift 3
+mkdir -p -- "$into" && exec "$@" "$from" "$into/$node"
+"""
+"""A copy on a node into a directory, under the node's name: `node_dir` may be one that all nodes see."""
 
 
 class SlurmLabParts(LabParts):
@@ -68,20 +79,22 @@ class SiteParts:
         self._options = list(mpirun_options)
 
     def prepare(self, request: JobRequest, start: Start) -> None:
-        """The data of a stage-in; a stage-out sends what its stage-in or this has put on the nodes."""
+        """The data of a stage-in in `storage_dir`; that of a stage-out on the nodes that send it.
+
+        Outside the job's times: they shall hold the transfers and nothing else.
+        """
+        moves = request.stage_in, request.stage_out
         try:
-            _make_files(
-                self._source(request.stage_in.bytes, request.stage_in.files),
-                request.stage_in.bytes,
-                request.stage_in.files,
-            )
-            _make_files(
-                self._source(request.stage_out.bytes, request.stage_out.files),
-                request.stage_out.bytes,
-                request.stage_out.files,
-            )
+            for move in moves:
+                _make_files(self._source(move.bytes, move.files), move.bytes, move.files)
         except OSError as error:
             raise JobFailed(f"{self._storage}: {error.strerror}") from None
+        out = request.stage_out
+        if out.bytes:
+            source, local = self._source(out.bytes, out.files), self._local / f"waystage-{start.job_id}"
+            never = threading.Event()
+            nodes = nodes_of(out, start)
+            self._copy(source, local / "out", nodes, "data of stage-out", PREPARE_LIMIT_S, never)
 
     def stage(
         self, request: JobRequest, start: Start, direction: Direction, limit_s: float, stop: threading.Event
@@ -89,14 +102,11 @@ class SiteParts:
         move = request.staging(direction)
         shared = self._source(move.bytes, move.files)
         local = self._local / f"waystage-{start.job_id}"
-        nodes = start.nodes if move.to == "each" else start.nodes[:1]
-        if direction == "out":
-            # What is sent out must be on the nodes first, outside the time of its transfer.
-            self._copy(shared, local / "out", nodes, "data of stage-out", limit_s, stop)
-            return self._copy(
-                local / "out", self._storage / "jobs" / start.job_id, nodes, "stage-out", limit_s, stop
-            )
-        return self._copy(shared, local / "in", nodes, "stage-in", limit_s, stop)
+        nodes = nodes_of(move, start)
+        if direction == "in":
+            return self._copy(shared, local / "in", nodes, "stage-in", limit_s, stop)
+        place = self._storage / "jobs" / start.job_id
+        return self._copy(local / "out", place, nodes, "stage-out", limit_s, stop, from_node=True)
 
     def compute(self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
         compute_in_allocation(request.compute, start, self._options, limit_s, stop)
@@ -136,10 +146,19 @@ class SiteParts:
         return self._storage / "data" / f"{size}-{files}"
 
     def _copy(
-        self, source: Path, to: Path, nodes: Sequence[str], what: str, limit_s: float, stop: threading.Event
+        self,
+        source: Path,
+        into: Path,
+        nodes: Sequence[str],
+        what: str,
+        limit_s: float,
+        stop: threading.Event,
+        *,
+        from_node: bool = False,
     ) -> None:
         """One `waystage copy` on each of `nodes`, at the same time."""
-        copy = [sys.executable, "-m", "waystage", "copy", "--quiet", str(source), str(to)]
+        copy = ["sh", "-c", _ON_NODE, "sh", str(source), str(into), "from-node" if from_node else ""]
+        copy += [sys.executable, "-m", "waystage", "copy", "--quiet"]
         words = [
             "srun",
             "--overlap",
@@ -169,6 +188,8 @@ def compute_in_allocation(
     words = ["mpirun", "--host", hosts, "-np", str(len(start.nodes) * per_node), *options]
     if os.geteuid() == 0:
         words.insert(1, "--allow-run-as-root")
+    if compute.launcher:
+        words = [sys.executable, "-m", "waystage", *compute.launcher, *words]
     _run([*words, *program], f"program {compute.program} of job {start.job_id}", limit_s, stop)
 
 

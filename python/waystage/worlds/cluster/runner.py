@@ -13,35 +13,31 @@ option `cluster.set_policy` makes it use a policy.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
 
-from waystage.backplane import Backplane, BackplaneConfig, BackplaneError
-from waystage.events import EventError
-from waystage.experiment.queue import Start, node_queue
+from waystage.backplane import Backplane
+from waystage.experiment.queue import Start
 from waystage.experiment.results import JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest
-from waystage.jobs.notify import DEFAULT_ENDPOINT
-from waystage.machine import SHORT_OF_CPU_IDLE_PCT, CpuWatch, describe
+from waystage.machine import describe
 from waystage.slurm import commands
 from waystage.slurm.errors import SlurmError, SlurmMissing
 from waystage.task import Progress
-from waystage.worlds.base import JobFailed, PolicyRun, Unfit, WorldError, job_record
+from waystage.worlds.base import JobFailed, Unfit, WorldError, job_record
 from waystage.worlds.cluster import submission
+from waystage.worlds.cluster.controllers import connection
 from waystage.worlds.cluster.lab_site import lab_of
 from waystage.worlds.cluster.order import JobOrder
-from waystage.worlds.lab.one_set import SetRun
-from waystage.worlds.recorder import Recorder
-
-USE_LIMIT_S = 2.5
-"""For readings of link use that enclose a set: they are published once a second."""
+from waystage.worlds.live import TOLD_LATE_NS, USE_LIMIT_S, LiveRun, watching
+from waystage.worlds.recorder import Watcher
 
 FOLDER = "slurm"
 """In the folder of results: orders, records and output of the jobs."""
@@ -51,92 +47,50 @@ class ClusterWorld:
     """`run` raises WorldError where Slurm or the controller does not answer; results so far are kept."""
 
     name = "cluster"
+    watcher: Watcher | None = None
 
     def run(self, experiment: Experiment, out: Path, progress: Progress) -> RunResult:
-        return _Run(experiment, out, progress).run()
+        run = _Run(experiment, out, progress)
+        run.recorder.watcher = self.watcher
+        return run.run()
 
 
-class _Run(PolicyRun):
+class _Run(LiveRun):
     def __init__(self, experiment: Experiment, out: Path, progress: Progress) -> None:
-        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        self._begin_s = time.time()
         self._lab = lab_of(os.environ.get("SLURM_CONF", ""))
-        super().__init__(
-            "cluster",
-            experiment,
-            out.absolute(),
-            progress,
-            start_ns=int(self._begin_s * 1e9),
-            started=started,
-            # Elsewhere the machine of the command is none of those that ran the jobs.
-            machine=describe() if self._lab is not None else {},
-        )
-        self._cpu = CpuWatch()
+        # Elsewhere the machine of the command is none of those that ran the jobs.
+        self.measures_here = self._lab is not None
+        machine = describe() if self.measures_here else {}
+        super().__init__("cluster", experiment, out.absolute(), progress, machine=machine)
         self._options = experiment.cluster
         self._enter = submission.Prefix(self._lab.enter if self._lab is not None else ())
 
-    def run(self) -> RunResult:
+    def prepare(self) -> None:
         self._check()
         (self.out / FOLDER).mkdir(parents=True, exist_ok=True)
-        try:
-            with self._lab or contextlib.nullcontext(), self._cpu:
-                self.run_sets()
-        except KeyboardInterrupt:
-            self.result.interrupted = True
-            raise
-        except (BackplaneError, EventError) as error:
-            self.result.failure = f"the cluster's controller is out of reach: {error}"
-            raise WorldError(self.result.failure) from None
-        except SlurmError as error:
-            self.result.failure = str(error)
-            raise WorldError(self.result.failure) from None
-        except Exception as error:
-            self.result.failure = str(error)
-            raise
-        finally:
-            self._finish()
-        return self.result
 
-    def _finish(self) -> None:
-        result = self.result
-        result.wall_s = time.time() - self._begin_s
-        result.invalid = list(dict.fromkeys(self.recorder.broken))
-        if self._lab is not None:
-            result.idle_pct, result.lowest_idle_pct = self._cpu.idle_pct, self._cpu.lowest_idle_pct
-            if self._cpu.timeline and self._cpu.short_of_cpu:
-                result.invalid.append(
-                    f"the machine was {result.idle_pct:.1f} % idle, below {SHORT_OF_CPU_IDLE_PCT:g} %: the processor "
-                    "was measured and not the network; run on a quieter machine, or with slower links"
-                )
-        self.save()
+    def place(self) -> AbstractContextManager[object]:
+        return self._lab or nullcontext()
+
+    def run_all(self) -> None:
+        try:
+            self.run_sets()
+        except SlurmError as error:
+            raise WorldError(str(error)) from None
 
     def run_set(self, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]) -> bool:
         self.report(choice, number, "preparing the controller")
         self.recorder.begin(choice.shown, number)
-        with self._controller(choice, number) as (backplane, endpoint), _recorded(backplane, self.recorder):
+        with self._controller(choice, number) as backplane, watching(backplane, self.recorder):
             self.recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
             began = time.time()
-            jobs_of = self.experiment.jobs
-            done_count = 0
-
-            def done(record: JobRecord) -> None:
-                nonlocal done_count
-                done_count += 1
-                self.done(record)
-                self.report(choice, number, f"{done_count} of {len(jobs)} jobs")
 
             def run_job(request: JobRequest, start: Start, stop: threading.Event) -> JobRecord:
-                return self._job(request, start, stop, choice, number, began, endpoint)
+                return self._job(request, start, stop, choice, number, began)
 
-            self.report(choice, number, f"0 of {len(jobs)} jobs")
-            whole = SetRun(
-                jobs,
-                node_queue(self.topology, jobs_of.placement, jobs_of.concurrent),
-                run_job,
-                job_id=lambda job: f"{choice.shown}-{number + 1}-{job.index + 1}",
-                stop_on_failure=self.experiment.limits.on_failure == "stop",
-            ).run(done, self._still_there)
-            self.recorder.wait_for_use_after(time.time_ns() + 1_200_000_000, USE_LIMIT_S + 1.2)
+            done = self.counting(choice, number, len(jobs))
+            whole = self.run_jobs(jobs, run_job, f"{choice.shown}-{number + 1}", done, self._still_there)
+            self.recorder.wait_for_use_after(time.time_ns() + TOLD_LATE_NS, USE_LIMIT_S + TOLD_LATE_NS / 1e9)
         return whole
 
     def _job(
@@ -147,7 +101,6 @@ class _Run(PolicyRun):
         choice: PolicyChoice,
         number: int,
         began: float,
-        endpoint: str,
     ) -> JobRecord:
         """Submit one job and wait for it; its own faults are in the record."""
         order = JobOrder(
@@ -158,11 +111,11 @@ class _Run(PolicyRun):
             limits=self.experiment.limits,
             policy=choice.shown,
             set_index=number,
-            endpoint=endpoint,
+            endpoint=self._lab.endpoint if self._lab is not None else os.environ.get("WAYSTAGE_ENDPOINT", ""),
             lab=self._lab.name if self._lab is not None else "",
         )
         folder = self.out / FOLDER
-        submitted = began + request.submit_s - self._begin_s
+        submitted = began + request.submit_s - self.begin_s
         job_id = ""
         try:
             job_id = submission.submit(order, folder, start.job_id, self._enter)
@@ -170,29 +123,28 @@ class _Run(PolicyRun):
         except JobFailed as failure:
             if job_id:
                 submission.cancel(job_id, self._enter)
-            now = time.time() - self._begin_s
+            now = time.time() - self.begin_s
             times, took = (now, now), {"in": 0.0, "compute": 0.0, "out": 0.0}
             run = {"policy": choice.shown, "set": number, "submitted_at_s": submitted}
             return job_record(request, start, str(failure), times, took, **run)
         return msgspec.structs.replace(
             record,
             submitted_at_s=submitted,
-            started_at_s=record.started_at_s - self._begin_s,
-            ended_at_s=record.ended_at_s - self._begin_s,
+            started_at_s=record.started_at_s - self.begin_s,
+            ended_at_s=record.ended_at_s - self.begin_s,
         )
 
     @contextlib.contextmanager
-    def _controller(self, choice: PolicyChoice, number: int) -> Iterator[tuple[Backplane, str]]:
-        """A controller with this policy, and a session to it."""
+    def _controller(self, choice: PolicyChoice, number: int) -> Iterator[Backplane]:
+        """A session to a controller that uses this policy."""
         if self._lab is not None:
             with self._lab.controller(choice, self.experiment, number) as backplane:
-                yield backplane, self._lab.endpoint
+                yield backplane
             return
         if self._options.set_policy:
             commands.run([*self._options.set_policy, choice.name])
-        endpoint = self._options.endpoint or os.environ.get("WAYSTAGE_ENDPOINT") or DEFAULT_ENDPOINT
-        with Backplane.open(BackplaneConfig(connect=(endpoint,), name="cluster-runner")) as backplane:
-            yield backplane, endpoint
+        with Backplane.open(connection(self._options, "cluster-runner")) as backplane:
+            yield backplane
 
     def _still_there(self) -> None:
         if self._lab is not None:
@@ -227,12 +179,3 @@ class _Run(PolicyRun):
             raise Unfit(
                 "cluster: {storage_dir: DIRECTORY} is missing: a directory that every node sees, for staging"
             )
-
-
-@contextlib.contextmanager
-def _recorded(backplane: Backplane, recorder: Recorder) -> Iterator[None]:
-    subscription = backplane.subscribe(None, recorder)
-    try:
-        yield
-    finally:
-        subscription.close()

@@ -33,6 +33,7 @@ from waystage.worlds.base import JobFailed, Unfit
 from waystage.worlds.lab import mpi
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.supervision import SupervisedProcess
+from waystage.worlds.windows import window_bytes
 
 if TYPE_CHECKING:
     from waystage.worlds.lab.lab import Lab
@@ -263,7 +264,8 @@ class _Load:
     def _set(self, op: int) -> None:
         """For the operation that comes. An aggregator reads its load four times a second."""
         what = self._what
-        usual_s = what.buffer / what.aggregator_bytes_per_s
+        count = len(self._nodes) if what.aggregators == "all" else what.aggregators
+        usual_s = window_bytes(what.bytes // count, what.buffer) / what.aggregator_bytes_per_s
         delays = dict.fromkeys(self._nodes, usual_s)
         for slow in what.slow:
             if slow.start <= op and (slow.end is None or op < slow.end):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waystage.compiled import CompileError, compile_into, kept_at
+from waystage.experiment.programs import PROGRAMS
 from waystage.worlds.lab.commands import environment, first_line, program, require
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.wiring import SUBNET
@@ -27,7 +28,7 @@ from waystage.worlds.lab.wiring import SUBNET
 if TYPE_CHECKING:
     from waystage.worlds.lab.lab import Lab
 
-SHIPPED = ("alltoall", "cg", "ring", "none")
+SHIPPED = tuple(PROGRAMS)
 """Programs in the folder `programs`; compiled when first used, and again when their source changes."""
 
 _COMMON = ("harness.c", "harness.h")

@@ -8,6 +8,7 @@ Must not know: notifications, times, other jobs.
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ from waystage.experiment.queue import Start
 from waystage.experiment.schema import Compute, Staging
 from waystage.experiment.workload import JobRequest
 from waystage.worlds.base import JobFailed
-from waystage.worlds.lab import mpi, staging
+from waystage.worlds.lab import mpi, staging, tag_service
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.supervision import SupervisedProcess, transfer_ended, why_ended
@@ -58,7 +59,7 @@ class LabParts:
         assert request.storage is not None
         transfers: list[staging.Transfer] = []
         try:
-            for node in _nodes(move, start):
+            for node in nodes_of(move, start):
                 transfers.append(
                     staging.stage(
                         self._lab,
@@ -88,6 +89,12 @@ class LabParts:
                 self._command(compute),
                 processes_per_node=compute.processes_per_node,
                 options=self._mpirun_options,
+                launcher=(sys.executable, "-m", "waystage", *compute.launcher) if compute.launcher else (),
+                variables={
+                    "WAYSTAGE_FLOWS": str(self._lab.flow_socket),
+                    "WAYSTAGE_JOB": start.job_id,
+                    "WAYSTAGE_TAGS_SOCKET": str(tag_service.socket_of(self._lab)),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -119,7 +126,7 @@ class LabParts:
         if not move.bytes:
             return
         assert request.storage is not None
-        for node in _nodes(move, start):
+        for node in nodes_of(move, start):
             sender = request.storage if direction == "in" else node
             part, rest = divmod(move.bytes, move.files)
             for index in range(move.files):
@@ -139,5 +146,6 @@ class LabParts:
         return [compute.program, *compute.arguments]
 
 
-def _nodes(move: Staging, start: Start) -> tuple[str, ...]:
+def nodes_of(move: Staging, start: Start) -> tuple[str, ...]:
+    """The nodes whose data a staging moves."""
     return start.nodes if move.to == "each" else start.nodes[:1]

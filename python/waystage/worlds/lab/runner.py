@@ -11,40 +11,32 @@ drifts on the machine drifts for all of them.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from waystage.backplane import Backplane, BackplaneError
-from waystage.events import Envelope, EventError
 from waystage.experiment import results
 from waystage.experiment.checks import policy_options
-from waystage.experiment.queue import Start, node_queue
+from waystage.experiment.queue import Start
 from waystage.experiment.results import AloneRecord, Drops, IoRecord, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest, jobs_of_set
 from waystage.jobs.notify import Notifier
-from waystage.machine import SHORT_OF_CPU_IDLE_PCT, CpuWatch, describe
+from waystage.machine import describe
 from waystage.task import Progress
-from waystage.worlds.base import PolicyRun, WorldError
 from waystage.worlds.lab import collective, counters
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobRun
-from waystage.worlds.lab.one_set import SetRun
 from waystage.worlds.lab.parts import LabParts
 from waystage.worlds.lab.session import ControlSession
 from waystage.worlds.lab.staging import StagingServices
-
-USE_LIMIT_S = 2.5
-"""Before and after a set, for readings of the counters that enclose it: they are read once a second."""
-
-TOLD_LATE_NS = 1_200_000_000
-"""Open vSwitch's threads add a packet to the counters of its rules up to twice half a second later (max-revalidator)."""
+from waystage.worlds.lab.tag_service import tag_service
+from waystage.worlds.live import TOLD_LATE_NS, USE_LIMIT_S, LiveRun, watching
+from waystage.worlds.recorder import Watcher
 
 CONFIRM_LIMIT_S = 30.0
 """How long a run that has taken minutes waits for a controller that lives and does not answer: one stall of a
@@ -63,53 +55,51 @@ class LabWorld:
     """`run` needs root. Raises WorldError where the lab cannot be brought up or dies; results so far are kept."""
 
     name = "lab"
+    watcher: Watcher | None = None
+
+    def __init__(self, begun: Callable[[Iterable[int]], Iterable[int]] = iter) -> None:
+        """`begun` gives, of the numbers of sets, those to run: a benchmark with a time limit ends early so."""
+        self._begun = begun
 
     def run(self, experiment: Experiment, out: Path, progress: Progress) -> RunResult:
-        return _Run(experiment, out, progress).run()
+        run = _Run(experiment, out, progress)
+        run.begun = self._begun
+        run.recorder.watcher = self.watcher
+        return run.run()
 
 
-class _Run(PolicyRun):
+class _Run(LiveRun):
     def __init__(self, experiment: Experiment, out: Path, progress: Progress) -> None:
-        self._begin = time.monotonic()
-        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        super().__init__(
-            "lab", experiment, out, progress, start_ns=time.time_ns(), started=started, machine=describe()
-        )
+        super().__init__("lab", experiment, out, progress, machine=describe())
         emulated = {what.file_system for what in collective.collectives(experiment)}
         others = {system.name for system in experiment.file_systems} - emulated
         if others or experiment.wide_paths or experiment.copies:
             self.result.notes.append(NOT_EMULATED)
-        self._cpu = CpuWatch()
+        options = experiment.lab
+        self._lab = Lab(options.name, self.topology, host_bytes=options.tmpfs)
 
-    def run(self) -> RunResult:
+    def prepare(self) -> None:
         collective.check(self.experiment)
-        options = self.experiment.lab
-        lab = Lab(options.name, self.topology, host_bytes=options.tmpfs)
         self._progress("bringing the lab up", 0.0)
-        lab.up()  # nothing is written where nothing ran: without root, or while another run holds the lab
-        try:
-            with contextlib.ExitStack() as stack:
-                stack.callback(lab.down)
-                stack.enter_context(StagingServices(lab))
-                points = stack.enter_context(collective.storage(lab, self.experiment))
-                self._lab, self._parts = lab, LabParts(lab, options.mpirun)
-                self._programs = collective.Programs(lab, points, options.mpirun)
-                self._parts.build(self.computes, phases=bool(points))
-                with self._cpu:
-                    self.run_sets()
-                    self._run_alone()
-        except KeyboardInterrupt:
-            self.result.interrupted = True
-            raise
-        except (BackplaneError, EventError) as error:
-            self.result.failure = f"the lab's controller is out of reach: {error}"
-            raise WorldError(self.result.failure) from None
-        except Exception as error:
-            self.result.failure = str(error)
-            raise
-        finally:
-            self._finish()
-        return self.result
+        self._lab.up()  # raises without root, or while another run holds the lab
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        lab, options = self._lab, self.experiment.lab
+        with contextlib.ExitStack() as stack:
+            stack.callback(lab.down)
+            stack.enter_context(StagingServices(lab))
+            points = stack.enter_context(collective.storage(lab, self.experiment))
+            if any(compute.tags for compute in self.computes):
+                stack.enter_context(tag_service(lab))
+            self._parts = LabParts(lab, options.mpirun)
+            self._programs = collective.Programs(lab, points, options.mpirun)
+            self._parts.build(self.computes, phases=bool(points))
+            yield
+
+    def run_all(self) -> None:
+        self.run_sets()
+        self._run_alone()
 
     def run_set(self, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]) -> bool:
         lab = self._lab
@@ -119,19 +109,11 @@ class _Run(PolicyRun):
         name = f"{choice.shown}-{number + 1}"
         control = ControlSession(lab, choice.name, policy_options(choice, self.experiment, number), name=name)
         operations = collective.Operations()
-        with self._keeping(control), control, self._watching(control.backplane, self.recorder, operations):
+        with self._keeping(control), control, watching(control.backplane, self.recorder, operations):
             self.recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
-            jobs_done = 0
-
-            def done(record: JobRecord) -> None:
-                nonlocal jobs_done
-                jobs_done += 1
-                self.done(record)
-                self.report(choice, number, f"{jobs_done} of {len(jobs)} jobs")
-
-            self.report(choice, number, f"0 of {len(jobs)} jobs")
+            done = self.counting(choice, number, len(jobs))
             io, shown = self.result.io.extend, choice.shown
-            whole = self._run_jobs(control, jobs, name, operations, done, io, policy=shown, set_index=number)
+            whole = self._run_under(control, jobs, name, operations, done, io, policy=shown, set_index=number)
             # Open vSwitch reports a packet's class with a delay: wait until all that the set sent has been counted.
             self.recorder.wait_for_use_after(time.time_ns() + TOLD_LATE_NS, USE_LIMIT_S + TOLD_LATE_NS / 1e9)
         after = counters.read(lab)
@@ -145,7 +127,7 @@ class _Run(PolicyRun):
         )
         return whole
 
-    def _run_jobs(
+    def _run_under(
         self,
         control: ControlSession,
         jobs: Sequence[JobRequest],
@@ -158,11 +140,10 @@ class _Run(PolicyRun):
         set_index: int,
     ) -> bool:
         """Run `jobs` under a controller; False where a failed job ended them early."""
-        jobs_of = self.experiment.jobs
 
         def phases(request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
             records = self._programs.run(request, start, limit_s, stop, operations)
-            shift = self._now() - time.monotonic()
+            shift = self.now() - time.monotonic()
             run = {"policy": policy, "set": set_index}
             did_io(
                 [
@@ -177,8 +158,8 @@ class _Run(PolicyRun):
             self.experiment.limits,
             policy=policy,
             set_index=set_index,
-            set_began_s=self._now(),
-            now=self._now,
+            set_began_s=self.now(),
+            now=self.now,
             phases=phases,
         )
 
@@ -186,13 +167,7 @@ class _Run(PolicyRun):
             self._lab.check()
             control.check()
 
-        return SetRun(
-            jobs,
-            node_queue(self.topology, jobs_of.placement, jobs_of.concurrent),
-            run_job,
-            job_id=lambda job: f"{name}-{job.index + 1}",
-            stop_on_failure=self.experiment.limits.on_failure == "stop",
-        ).run(done, check)
+        return self.run_jobs(jobs, run_job, name, done, check)
 
     def _run_alone(self) -> None:
         """Each kind of job that does collective I/O, without others and without a policy: what stretches are of."""
@@ -205,8 +180,8 @@ class _Run(PolicyRun):
             name, operations = f"{ALONE}-{kind}", collective.Operations()
             alone = msgspec.structs.replace(request, submit_s=0.0)
             control = ControlSession(self._lab, "null", {}, name=name)
-            with self._keeping(control), control, self._watching(control.backplane, operations):
-                self._run_jobs(
+            with self._keeping(control), control, watching(control.backplane, operations):
+                self._run_under(
                     control, (alone,), name, operations, jobs.append, io.extend, policy="", set_index=0
                 )
             if jobs and jobs[0].status == "done":
@@ -224,41 +199,11 @@ class _Run(PolicyRun):
                 folder.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(control.log, folder / f"controller-{control.name}.log")
 
-    @contextlib.contextmanager
-    def _watching(self, backplane: Backplane, *watchers: Callable[[Envelope], None]) -> Iterator[None]:
-        """Let each watcher hear what is published while a set runs."""
-
-        def hear(item: Envelope) -> None:
-            for watcher in watchers:
-                watcher(item)
-
-        subscription = backplane.subscribe(None, hear)
-        try:
-            yield
-        finally:
-            subscription.close()
-
-    def _finish(self) -> None:
-        result = self.result
-        result.wall_s = time.monotonic() - self._begin
-        result.idle_pct, result.lowest_idle_pct = self._cpu.idle_pct, self._cpu.lowest_idle_pct
-        result.invalid = self._why_invalid()
-        self.save()
-
-    def _why_invalid(self) -> list[str]:
-        reasons = list(dict.fromkeys(self.recorder.broken))
-        if self._cpu.timeline and self._cpu.short_of_cpu:
-            reasons.append(
-                f"the machine was {self.result.idle_pct:.1f} % idle, below {SHORT_OF_CPU_IDLE_PCT:g} %: the processor "
-                "was measured and not the network; run on a quieter machine, or with slower links"
-            )
+    def why_invalid(self) -> list[str]:
         dropped = sum(drops.cpu for drops in self.result.drops)
-        if dropped:
-            reasons.append(
-                f"switches dropped {dropped} packets for want of processor time: run on a quieter machine, "
-                "or with slower links"
-            )
-        return reasons
-
-    def _now(self) -> float:
-        return time.monotonic() - self._begin
+        if not dropped:
+            return []
+        return [
+            f"switches dropped {dropped} packets for want of processor time: run on a quieter machine, "
+            "or with slower links"
+        ]

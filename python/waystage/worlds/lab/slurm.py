@@ -250,6 +250,7 @@ class LabSlurm:
             command=_WAYSTAGE,
             client=self._client(user),
             hooks=hooks,
+            check_scripts=True,
             state_dir=str(folders.hooks),
             stager=str(folders.stager_socket),
             endpoint=self._lab.backplane_endpoint,

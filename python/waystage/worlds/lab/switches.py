@@ -10,6 +10,7 @@ machine's own switches are never touched, and ending two processes removes it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -67,6 +68,12 @@ class Switches:
             *common,
             self.database,
         )
+        self._prefer()
+
+    def _prefer(self) -> None:
+        """Where the kernel shares processors among sessions first, a niceness counts only within one (sched(7))."""
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self._pid('ovs-vswitchd')}/autogroup").write_text(str(SWITCH_NICENESS))
 
     def build(self, wiring: Wiring, controller: str) -> None:
         """All bridges and ports in one transaction; returns when the daemon has made them."""

@@ -38,6 +38,7 @@ from waystage.experiment.schema import CollectiveIo
 from waystage.worlds.sim.applications import Applications
 from waystage.worlds.sim.resources import Flow, Leg, aggregator_resource
 from waystage.worlds.sim.waits import Await, Pause, Run, Waits
+from waystage.worlds.windows import window_bytes
 
 NOTICED_S = 1.0
 """From the death of an aggregator to the application's word of it: a connection that is reset, or a lease."""
@@ -221,7 +222,7 @@ class Phases:
             size, busy_ns, writes = self._totals[host]
             busy_s = self._ends.get(host, self._links.now) - began_s
             if amount >= 1:
-                count = -(-round(amount) // self._what.buffer)
+                count = -(-round(amount) // self._window())
                 found[host] = size + round(amount), busy_ns + round(busy_s * 1e9), writes + count
         return found
 
@@ -232,8 +233,8 @@ class Phases:
 
     def _speed(self, host: str, op: int) -> float:
         """Bytes a second of an aggregator in this operation: its own speed, a load's delay for each buffer, noise."""
-        what = self._what
-        each_s = what.buffer / what.aggregator_bytes_per_s
+        what, window = self._what, self._window()
+        each_s = window / what.aggregator_bytes_per_s
         for slow in what.slow:
             if (
                 self._nodes[slow.aggregator] == host
@@ -241,7 +242,10 @@ class Phases:
                 and (slow.end is None or op < slow.end)
             ):
                 each_s += slow.delay_s
-        return what.buffer / each_s / (self._draw.lognormvariate(0.0, what.noise) if what.noise else 1.0)
+        return window / each_s / (self._draw.lognormvariate(0.0, what.noise) if what.noise else 1.0)
+
+    def _window(self) -> int:
+        return window_bytes(self._what.bytes // len(self._map), self._what.buffer)
 
     def _report(self, totals: Mapping[str, Totals]) -> None:
         version = self._applications.settings(self.app).version

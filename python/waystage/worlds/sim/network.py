@@ -31,8 +31,8 @@ from waystage.worlds.sim.programs import Loop, Program, Step
 from waystage.worlds.sim.resources import Flow, Leg
 from waystage.worlds.sim.wire import Wire
 
-Key = tuple[TrafficClass, str, str]
-"""The class and the hosts of a route."""
+Key = tuple[TrafficClass, str, str, str]
+"""The class, the hosts and the tags' primitive of a route."""
 
 Capacity = float | list[tuple[float, float]]
 """Bytes a second, or points (flows, bytes a second)."""
@@ -267,13 +267,13 @@ class Network:
         transfers = step.transfers
         assert transfers is not None
         ends = list(zip(transfers.sources, transfers.targets, strict=True))
-        keys = [self._key(transfers.traffic, src, dst) for src, dst in ends]
-        keys += [self._key(transfers.traffic, dst, src) for src, dst in ends]
+        keys = [self._key(transfers.traffic, src, dst, transfers.primitive) for src, dst in ends]
+        keys += [self._key(transfers.traffic, dst, src, "") for src, dst in ends]
         amounts = np.concatenate((transfers.data, transfers.acknowledgements))
         return _Flows(np.array(keys, dtype=np.uint32), amounts, np.zeros(0, dtype=np.int64))
 
-    def _key(self, traffic: TrafficClass, src: str, dst: str) -> int:
-        key = (traffic, src, dst)
+    def _key(self, traffic: TrafficClass, src: str, dst: str, primitive: str) -> int:
+        key = (traffic, src, dst, primitive)
         number = self._keys.get(key)
         if number is None:
             number = self._keys[key] = self._new_route(key, ())
@@ -296,7 +296,7 @@ class Network:
     def acquire(self, leg: Leg, flow: Flow, extra: Sequence[int], *, back: bool) -> int:
         """A separate route for a leg, or for its acknowledgements."""
         ends = (leg.target, leg.source) if back else (leg.source, leg.target)
-        return self._new_route((flow.traffic, *ends) if leg.source != leg.target else None, tuple(extra))
+        return self._new_route((flow.traffic, *ends, "") if leg.source != leg.target else None, tuple(extra))
 
     def release(self, key: int) -> None:
         """The route is used no more."""
@@ -307,7 +307,9 @@ class Network:
         """How long a flow that begins now waits behind the queues of links that others fill."""
         if not self._queue_s:
             return 0.0
-        keys = [(flow.traffic, *ends) for leg in flow.legs for ends in _both(leg) if leg.source != leg.target]
+        keys = [
+            (flow.traffic, *ends, "") for leg in flow.legs for ends in _both(leg) if leg.source != leg.target
+        ]
         links = sorted({link for key in keys for link in self._way(key)})
         filled = bool(links) and bool((self._clock.rates()[links] >= self._full_at[links]).any())
         return self._queue_s if filled else 0.0
@@ -315,9 +317,9 @@ class Network:
     def _way(self, key: Key | None) -> tuple[int, ...]:
         if key is None:
             return ()
-        traffic, src, dst = key
+        traffic, src, dst, primitive = key
         assert self._router is not None
-        path = self._router.path(src, dst, traffic)
+        path = self._router.path(src, dst, traffic, primitive)
         if not path:
             self.problems.append(
                 f"no path from {src} to {dst} in class {traffic}: what is sent there waits for one"

@@ -16,18 +16,21 @@ from typing import Protocol
 import msgspec
 
 from waystage.events import (
+    CollectiveDeclared,
     Direction,
     Event,
     IoFinished,
     IoStarted,
     JobFinished,
     JobStarted,
+    MpiProgramFinished,
+    MpiRanksReported,
     StagingFinished,
     StagingStarted,
 )
 from waystage.experiment.queue import Start
 from waystage.experiment.results import IoRecord, JobRecord
-from waystage.experiment.schema import Limits
+from waystage.experiment.schema import Compute, Limits
 from waystage.experiment.workload import JobRequest
 from waystage.worlds.base import JobFailed, job_record
 from waystage.worlds.sim.collective import Facts, Phases
@@ -35,13 +38,21 @@ from waystage.worlds.sim.programs import Program
 from waystage.worlds.sim.resources import Flow
 from waystage.worlds.sim.waits import Pause, Run, Waits
 
+AGENT = "sim"
+"""Of all ranks."""
+
 
 class Parts(Protocol):
-    """What the parts of a job send."""
+    """What the parts of a job send; how long a first collective waits for its paths."""
+
+    @property
+    def switch_over_s(self) -> float: ...
 
     def stage(self, request: JobRequest, start: Start, direction: Direction) -> tuple[Flow, ...]: ...
 
     def compute(self, request: JobRequest, start: Start) -> Program: ...
+
+    def declared(self, compute: Compute) -> list[tuple[str, str, int]]: ...
 
     def io(self, request: JobRequest, start: Start) -> Flow: ...
 
@@ -158,11 +169,39 @@ class Job:
         if phases.failed:
             raise JobFailed(_late(f"a collective write of job {job_id}", self._limits.compute_s))
 
+    def _declare(self) -> Waits:
+        """Ranks report where they are, and declare their collectives; the first call of each waits for its paths."""
+        compute, job_id = self._request.compute, self._start.job_id
+        if not compute.paths:
+            return
+        app, each = f"0/{job_id}", compute.processes_per_node
+        size = each * len(self._start.nodes)
+        for at, node in enumerate(self._start.nodes):
+            ranks = tuple(range(at * each, (at + 1) * each))
+            self._tell(
+                MpiRanksReported(app=app, agent=AGENT, host=node, ranks=ranks, size=size, job_id=job_id)
+            )
+        for number, (primitive, algorithm, root) in enumerate(self._parts.declared(compute)):
+            self._tell(
+                CollectiveDeclared(
+                    app=app,
+                    agent=AGENT,
+                    key=f"{number:016x}",
+                    primitive=primitive,
+                    algorithm=algorithm,
+                    bytes=compute.message,
+                    root=root,
+                    ranks=tuple(range(size)),
+                )
+            )
+            yield Pause(self._parts.switch_over_s)
+
     def _compute(self) -> Waits:
         """The computation's time includes its I/O: it has ended when both have."""
         request, job_id = self._request, self._start.job_id
         began = self._now()
         programs: list[Program | Flow] = [self._parts.compute(request, self._start)]
+        yield from self._declare()
         if request.io is not None:
             self._tell(IoStarted(job_id=job_id, bytes=request.io.bytes))
             programs.append(self._parts.io(request, self._start))
@@ -179,6 +218,8 @@ class Job:
         if request.io is not None and not io_done:
             self._tell(IoFinished(job_id=job_id))
         self._took["compute"] = self._now() - began
+        for node in self._start.nodes if request.compute.paths else ():
+            self._tell(MpiProgramFinished(app=f"0/{job_id}", agent=AGENT, host=node))
         if not whole:
             raise JobFailed(
                 _late(f"program {request.compute.program} of job {job_id}", self._limits.compute_s)

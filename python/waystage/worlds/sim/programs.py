@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage.events import Direction, FlowEndpoint, TrafficClass
-from waystage.experiment.programs import PROGRAMS
+from waystage.experiment.programs import COLLECTIVES, PROGRAMS, TOGETHER
 from waystage.experiment.queue import Start
 from waystage.experiment.schema import Compute, SimOptions, Striped
 from waystage.experiment.workload import JobRequest
+from waystage.mpi_steps import OPEN_MPI, steps_of
 from waystage.patterns import Pattern, PatternError
 from waystage.worlds.base import Unfit
 from waystage.worlds.sim.resources import Flow, Resources
@@ -45,6 +46,8 @@ class Transfers(msgspec.Struct, frozen=True):
     targets: Sequence[str]
     data: NDArray[np.float64]
     acknowledgements: NDArray[np.float64]
+    primitive: str = ""
+    """Of the tags that the data carries."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -73,7 +76,12 @@ class SimParts:
         self._resources = resources
         self._wire = Wire(options.mtu)
         self._alltoall = alltoall_algorithm(options, mpirun)
+        self._mpirun = tuple(mpirun)
         self._patterns: dict[str, Pattern] = {}
+
+    @property
+    def switch_over_s(self) -> float:
+        return self._options.switch_over_s
 
     def stage(self, request: JobRequest, start: Start, direction: Direction) -> tuple[Flow, ...]:
         move = request.staging(direction)
@@ -143,7 +151,47 @@ class SimParts:
 
     def _loops(self, compute: Compute, ranks: Sequence[str]) -> Program:
         """Rank i is on node `ranks[i]`."""
-        return self._recorded(compute, ranks) if compute.pattern else (self._shipped(compute, ranks),)
+        if compute.pattern:
+            return self._recorded(compute, ranks)
+        if compute.program in COLLECTIVES:
+            return self._collectives(compute, ranks)
+        return (self._shipped(compute, ranks),)
+
+    def declared(self, compute: Compute) -> list[tuple[str, str, int]]:
+        """Primitive, algorithm and root of the collectives that a program under `--paths` declares."""
+        if not compute.paths or compute.pattern:
+            return []
+        names = COLLECTIVES.get(compute.program, ())
+        return [(name, self._algorithm(name), -1 if name == "allreduce" else 0) for name in names]
+
+    def _collectives(self, compute: Compute, ranks: Sequence[str]) -> Program:
+        """Programs that call one primitive after the other, TOGETHER times each."""
+        names = COLLECTIVES[compute.program]
+        loops = []
+        for begin in range(0, compute.iterations, TOGETHER):
+            primitive = names[begin // TOGETHER % len(names)]
+            steps = [Step(compute.time_s)] if compute.time_s else []
+            for step in steps_of(primitive, self._algorithm(primitive), len(ranks), compute.message, 0):
+                pairs = [(ranks[a], ranks[b]) for a, b in step.pairs if ranks[a] != ranks[b]]
+                if pairs:
+                    sent = self._equal("mpi", pairs, round(step.bytes) + MPI_HEAD)
+                    named = msgspec.structs.replace(sent, primitive=primitive if compute.tags else "")
+                    steps.append(Step(self._options.message_s, named))
+            loops.append(Loop(tuple(steps), min(TOGETHER, compute.iterations - begin)))
+        return tuple(loops)
+
+    def _algorithm(self, primitive: str) -> str:
+        """As `mpirun` selects. Raises Unfit: Open MPI's choice changes with its version."""
+        parameter, names = f"coll_tuned_{primitive}_algorithm", OPEN_MPI[primitive]
+        known = {n: name for n, name in enumerate(names, 1) if steps_of(primitive, name, 2, 1, 0)}
+        for word, value in itertools.pairwise(self._mpirun):
+            if word == parameter and value.isdigit() and int(value) in known:
+                return known[int(value)]
+        raise Unfit(
+            f"the simulator needs the algorithm of MPI_{primitive.capitalize()}: add --mca "
+            f"coll_tuned_use_dynamic_rules 1 --mca {parameter} N to lab.mpirun, with N one of "
+            + ", ".join(f"{n} ({name})" for n, name in known.items())
+        )
 
     def _shipped(self, compute: Compute, ranks: Sequence[str]) -> Loop:
         """One iteration is what the source file of that name in the lab's `programs` does."""

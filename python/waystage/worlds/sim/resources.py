@@ -26,6 +26,7 @@ from waystage.events import (
 from waystage.experiment.schema import CollectiveIo, Experiment, FileSystem, Striped, WideCopy
 from waystage.forecast.curves import table
 from waystage.topology import Topology
+from waystage.worlds.windows import in_flight
 
 OBEYED: dict[TrafficClass, tuple[Control, ...]] = {
     "staging": ("rate", "loaders", "pause"),
@@ -129,20 +130,23 @@ class Resources:
         """Legs of one collective write: the shuffle from every node to every aggregator, and each
         aggregator's write to every target. Both go on at once, as with double buffering; file domains are equal.
 
-        Shares are of the operation's bytes: those of the writes make 1, as do those of the shuffle.
+        A target sees each request of an aggregator that is in flight, so there is a leg for each. Shares are of the
+        operation's bytes: those of the writes make 1, as do those of the shuffle.
         """
         system = self._systems[what.file_system]
         hosts = self._hosts(system)
         count = system.targets if what.stripes == "all" else what.stripes
+        each = max(1, round(in_flight(what.bytes // len(servers), what.buffer) / count))
         writes = [
             Leg(
                 host,
                 hosts[target % len(hosts)],
-                1 / (len(servers) * count),
+                1 / (len(servers) * count * each),
                 (f"{what.file_system}:{target}", aggregator_resource(app, nodes.index(host))),
             )
             for host in servers
             for target in range(count)
+            for _ in range(each)
         ]
         shuffle = [
             Leg(node, host, 1 / (len(servers) * len(nodes)), ())

@@ -23,6 +23,7 @@ from waystage.policies.base import Policy
 from waystage.policies.null import Null
 from waystage.task import Progress
 from waystage.worlds.base import PolicyRun
+from waystage.worlds.recorder import Watcher
 from waystage.worlds.sim.applications import Applications
 from waystage.worlds.sim.collective import Facts
 from waystage.worlds.sim.control import Control
@@ -42,9 +43,12 @@ class SimWorld:
     """Raises WorldError where a policy fails or a program cannot be simulated; results so far are kept."""
 
     name = "sim"
+    watcher: Watcher | None = None
 
     def run(self, experiment: Experiment, out: Path, progress: Progress) -> RunResult:
-        return _Run(experiment, out, progress).run()
+        run = _Run(experiment, out, progress)
+        run.recorder.watcher = self.watcher
+        return run.run()
 
 
 class _Run(PolicyRun):

@@ -12,7 +12,7 @@ use super::Worker;
 use crate::attributes::Attributes;
 use crate::counts::{add, ProblemKind};
 use crate::error::{At, End, Failure};
-use crate::file_io::{forget, open_file, SHRUNK};
+use crate::file_io::{forget, SHRUNK};
 use crate::local::direct::{DualFile, IoMode};
 use crate::local::large_file::{Large, Opened, Phase};
 use crate::local::striped::Part;
@@ -76,7 +76,7 @@ impl Worker<'_> {
         let item = &large.item;
         let directory = context.source.root.directory(&item.directory);
         let directory = directory.at(End::Source, "open directory")?;
-        let source = open_file(directory.as_fd(), &item.name, End::Source)?;
+        let source = item.open(directory.as_fd())?;
         let now = stat_fd(source.as_fd()).at(End::Source, "stat")?;
         if FileState::of(&now) != item.seen {
             return Err(Failure::Changed("it was changed before it could be copied"));
@@ -159,6 +159,7 @@ impl Worker<'_> {
         large.end();
         let tally = &context.state.report.tally;
         add(&tally.files, 1);
+        context.state.report.done("copied", &item.path(), b'f', item.seen.size);
         if verified {
             add(&tally.verified, 1);
         }

@@ -43,10 +43,17 @@ impl Worker<'_> {
         };
         let sink = &context.sink;
         let linked = sink.hard_link((&from, &first.name, &there), (&folder, &item.name), || {
-            self.enter(&item.directory)
+            self.enter(&item.directory)?;
+            match &context.backup {
+                Some(backup) => backup.keep(folder.fd(), &item.directory, &item.name),
+                None => Ok(()),
+            }
         })?;
         match linked {
-            Linked::Made => add(&context.state.report.tally.hard_links, 1),
+            Linked::Made => {
+                add(&context.state.report.tally.hard_links, 1);
+                context.state.report.done("linked", &item.path(), b'h', 0);
+            }
             Linked::Already => add(&context.state.report.tally.same, 1),
             Linked::Alike | Linked::Refused(_) => return Ok(self.not_linked(item)),
         }

@@ -5,7 +5,7 @@ mod links;
 mod small;
 mod special;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::context::Context;
@@ -14,7 +14,7 @@ use super::large_file::Large;
 use super::task::Task;
 use crate::counts::{add, ProblemKind};
 use crate::error::{At, End, Failure};
-use crate::file_io::{open_file, PIECE_BYTES};
+use crate::file_io::PIECE_BYTES;
 use crate::plan::{plan, Action, Transfer, Wanted};
 use crate::sink::{Folder, Sink};
 use crate::source::Item;
@@ -26,12 +26,22 @@ pub(super) struct Worker<'a> {
     aligned: Aligned,
     /// The directory in which this worker's temporary file may be, as the journal has it.
     entered: Option<Vec<u8>>,
+    /// The directory of the last entries: often the next ones are in it as well.
+    opened: Option<Opened>,
+}
+
+/// A directory at both ends.
+struct Opened {
+    directory: Arc<[u8]>,
+    source: OwnedFd,
+    /// None in a dry run of what is not there yet.
+    folder: Option<Folder>,
 }
 
 impl<'a> Worker<'a> {
     pub(super) fn new(number: usize, context: &'a Context) -> Self {
         let (buffer, aligned) = (vec![0; PIECE_BYTES], Aligned::default());
-        Self { number, context, buffer, aligned, entered: None }
+        Self { number, context, buffer, aligned, entered: None, opened: None }
     }
 
     pub(super) fn run(mut self) {
@@ -55,33 +65,44 @@ impl<'a> Worker<'a> {
         let Some(first) = items.first() else { return };
         let context = self.context;
         let directory = Arc::clone(&first.directory);
-        let source = context.source.root.directory(&directory).at(End::Source, "open directory");
-        let folder = if context.options.dry_run {
-            context.sink.destination.find(&directory)
-        } else {
-            context.sink.destination.make(&directory).map(Some)
+        let opened = match self.opened.take() {
+            Some(opened) if opened.directory == directory => Ok(opened),
+            _ => self.open(&directory),
         };
-        let (source, folder) = match source.and_then(|source| Ok((source, folder?))) {
+        let opened = match opened {
             Ok(opened) => opened,
             Err(failure) => {
                 return items.iter().for_each(|item| context.failed(&item.path(), &failure))
             }
         };
+        let (source, folder) = (opened.source.as_fd(), opened.folder.as_ref());
         for item in items {
             // Entries without contents pause as well.
             if context.state.is_stopped() || context.state.pass(0).is_err() {
                 return;
             }
             let path = item.path();
-            if let Err(failure) = self.item(source.as_fd(), folder.as_ref(), &path, item) {
+            if let Err(failure) = self.item(source, folder, &path, item) {
                 context.failed(&path, &failure);
             }
         }
-        if let Some(folder) = &folder {
+        if let Some(folder) = folder {
             if let Err(failure) = context.sink.sync_names(folder) {
                 context.failed(&directory, &failure);
             }
         }
+        self.opened = Some(opened);
+    }
+
+    fn open(&self, directory: &Arc<[u8]>) -> Result<Opened, Failure> {
+        let context = self.context;
+        let source = context.source.root.directory(directory).at(End::Source, "open directory")?;
+        let folder = if context.options.dry_run {
+            context.sink.destination.find(directory)?
+        } else {
+            Some(context.sink.destination.make(directory)?)
+        };
+        Ok(Opened { directory: Arc::clone(directory), source, folder })
     }
 
     fn item(
@@ -111,6 +132,14 @@ impl<'a> Worker<'a> {
             let is_same = self.has_same_contents(source, folder, &item, name)?;
             let transfer = transfer.clone();
             action = if is_same { Action::FixAttributes } else { Action::Copy(transfer) };
+        }
+        let replaces =
+            matches!(action, Action::Copy(_) | Action::MakeSymlink | Action::MakeSpecial);
+        if let (Some(backup), true, true, Some(folder)) =
+            (&context.backup, replaces, found.is_some(), folder)
+        {
+            self.enter(&item.directory)?;
+            backup.keep(folder.fd(), &item.directory, name)?;
         }
         match (action, folder) {
             (Action::Conflict(failure), _) => return Err(failure),
@@ -167,7 +196,7 @@ impl<'a> Worker<'a> {
         if item.letter != b'f' || !context.options.read_sources {
             return Ok(());
         }
-        let file = open_file(source, &item.name, End::Source)?;
+        let file = item.open(source)?;
         let range = (0, item.seen.size);
         context.mover.read(&mut self.buffer, file.as_fd(), range, item.sparse)
     }
@@ -185,7 +214,9 @@ impl<'a> Worker<'a> {
                 add(&context.state.report.tally.directories, 1);
             } else if let Some(folder) = folder {
                 // Another worker may have made it for an entry in it: the destination counts them.
-                context.sink.destination.make_in(folder, name)?;
+                if context.sink.destination.make_in(folder, name)? {
+                    context.state.report.done("made", &item.path(), b'd', 0);
+                }
             }
         }
         context.remember_directory(item);

@@ -14,7 +14,7 @@ use crate::file_io::{forget, open_file, ANOTHER_TYPE};
 use crate::options::Verify;
 use crate::sink::Folder;
 use crate::source::Item;
-use crate::stat::{letter, stat_at, stat_fd, FileState, Metadata};
+use crate::stat::{letter, stat_fd, FileState, Metadata};
 
 impl Worker<'_> {
     /// Copy a file of at most one extent.
@@ -28,7 +28,7 @@ impl Worker<'_> {
         match self.copied(source, folder, item, name) {
             Err(Failure::Changed(_)) => {
                 // Once more, as it is now: most files that change do so once.
-                let stat = stat_at(source, &item.name).at(End::Source, "stat")?;
+                let stat = item.stat(source).at(End::Source, "stat")?;
                 if letter(stat.stx_mode) != b'f' {
                     return Err(ANOTHER_TYPE);
                 }
@@ -49,7 +49,7 @@ impl Worker<'_> {
         item: &Item,
         name: &[u8],
     ) -> Result<bool, Failure> {
-        let one = open_file(source, &item.name, End::Source)?;
+        let one = item.open(source)?;
         let other = open_file(folder.fd(), name, End::Destination)?;
         same_contents(one.as_fd(), other.as_fd(), &self.context.mover.stop)
     }
@@ -66,7 +66,8 @@ impl Worker<'_> {
         let context = self.context;
         let tally = &context.state.report.tally;
         // Where this user may not open one of them, its attributes stay.
-        let opened = open_file(source, &item.name, End::Source)
+        let opened = item
+            .open(source)
             .and_then(|one| Ok((one, open_file(folder.fd(), name, End::Destination)?)));
         let (repaired, lost) = match opened {
             Ok((one, other)) if !context.options.dry_run => {
@@ -88,7 +89,7 @@ impl Worker<'_> {
         name: &[u8],
     ) -> Result<(), Failure> {
         let context = self.context;
-        let from = during(Cause::Source, || open_file(source, &item.name, End::Source))?;
+        let from = during(Cause::Source, || item.open(source))?;
         let verified = context.options.verify != Verify::None;
         let file =
             during(Cause::Destination, || context.sink.new_file(folder, &item.metadata, verified))?;
@@ -125,6 +126,7 @@ impl Worker<'_> {
         add(&tally.bytes, moved);
         add(&tally.files, 1);
         add(&tally.objects, 1);
+        context.state.report.done("copied", &item.path(), b'f', item.seen.size);
         if verified {
             add(&tally.verified, 1);
         }

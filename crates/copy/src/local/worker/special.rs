@@ -7,9 +7,9 @@ use crate::attributes::Xattr;
 use crate::counts::add;
 use crate::error::{join_lost, At, End, Failure, Lost};
 use crate::file_io::ANOTHER_TYPE;
-use crate::sink::{open_path, Folder, Sink, Special};
+use crate::sink::{Folder, Sink, Special};
 use crate::source::Item;
-use crate::stat::{letter, stat_at, stat_fd};
+use crate::stat::{letter, stat_fd};
 
 impl Worker<'_> {
     /// The number of a device; 0 for any other entry.
@@ -18,7 +18,7 @@ impl Worker<'_> {
             return Ok(0);
         }
         // The walk reports no device numbers.
-        let stat = stat_at(source, &item.name).at(End::Source, "stat")?;
+        let stat = item.stat(source).at(End::Source, "stat")?;
         if letter(stat.stx_mode) != item.letter {
             return Err(ANOTHER_TYPE);
         }
@@ -44,6 +44,7 @@ impl Worker<'_> {
         let attributes = (&sink.preserver, &xattrs[..]);
         let lost = sink.make_special(folder, name, what, &item.metadata, attributes)?;
         add(count, 1);
+        state.report.done("made", &item.path(), item.letter, 0);
         state.lost(&item.path(), join_lost(unread, lost));
         Ok(())
     }
@@ -70,7 +71,7 @@ impl Worker<'_> {
         source: BorrowedFd<'_>,
         item: &Item,
     ) -> Result<(Vec<Xattr>, Lost), Failure> {
-        let from = open_path(source, &item.name).at(End::Source, "open")?;
+        let from = item.open_path(source).at(End::Source, "open")?;
         let stat = stat_fd(from.as_fd()).at(End::Source, "stat")?;
         if letter(stat.stx_mode) != item.letter {
             return Err(ANOTHER_TYPE);

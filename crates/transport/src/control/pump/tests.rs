@@ -8,7 +8,9 @@ use rustix::event::{eventfd, EventfdFlags};
 use rustls::{ClientConnection, ServerConnection};
 
 use super::*;
-use crate::control::shared::State;
+use crate::control::frames::{Frame, LONGEST_SMALL};
+use crate::control::shared::{State, MOST_SMALL, MOST_SMALL_BYTES};
+use crate::control_path::{ControlPath, ControlSink};
 use crate::identity::Identity;
 use crate::message_queue::MessageQueue;
 use crate::tls;
@@ -60,6 +62,7 @@ fn connected() -> (Connection, Pump<Memory>) {
         changed: Condvar::new(),
         wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
         incoming: RwLock::new(Arc::new(MessageQueue::default())),
+        frames: Mutex::default(),
         advice: "",
     });
     let stream = Memory { incoming: VecDeque::new(), outgoing: Vec::new(), room: 0 };
@@ -94,7 +97,7 @@ impl Pump<Memory> {
         for piece in bytes.chunks(piece) {
             self.stream.incoming.extend(piece);
             while !self.stream.incoming.is_empty() {
-                self.read()?;
+                self.read().map_err(|ended| ended.why)?;
             }
         }
         Ok(())
@@ -133,7 +136,9 @@ fn a_peer_that_floods_with_small_messages_is_cut_off() {
 #[test]
 fn unread_small_messages_take_bounded_memory() {
     let (_, pump) = connected();
-    let sent = (0..).take_while(|_| pump.deliver((1, vec![0; LONGEST_SMALL])).is_ok()).count();
+    let sent = (0..)
+        .take_while(|_| pump.shared.deliver((1, vec![0; LONGEST_SMALL]), By::Tls).is_ok())
+        .count();
     assert_eq!(sent, MOST_SMALL_BYTES / LONGEST_SMALL + 1);
 }
 
@@ -155,7 +160,71 @@ fn messages_before_a_close_are_delivered_and_a_cut_is_no_close() {
     );
     assert_eq!(pump.small(), [(1, b"last".to_vec())]);
     let (_, mut pump) = connected();
-    assert_eq!(pump.read().unwrap_err(), "the peer has gone away");
+    let ended = pump.read().unwrap_err();
+    assert_eq!((ended.why.as_str(), ended.cause), ("the peer has gone away", Cause::Gone));
+}
+
+/// A control stream that goes to another end.
+struct Carried {
+    to: Arc<Shared>,
+    asked: Mutex<bool>,
+}
+
+impl ControlPath for Carried {
+    fn send(&self, bytes: &[u8]) {
+        bytes.chunks(7).for_each(|bytes| self.to.control_bytes(bytes));
+    }
+
+    fn expect_answer(&self) {
+        *self.asked.lock() = true;
+    }
+}
+
+fn carried_to(to: &Arc<Shared>) -> Arc<Carried> {
+    Arc::new(Carried { to: Arc::clone(to), asked: Mutex::new(false) })
+}
+
+#[test]
+fn the_control_stream_brings_what_tcp_lost_and_nothing_twice() {
+    let ((mut client, mut pump), (_, sender)) = (connected(), connected());
+    let said = [(1, &b"hello"[..]), (BULK, b"offer"), (2, b"way")];
+    let mut state = sender.shared.lock();
+    said[..2].iter().for_each(|(kind, body)| state.send(framed(*kind, body)));
+    // Of what TCP has the first message arrives.
+    pump.arrive(&sealed(&mut client, &framed(1, b"hello")), usize::MAX).unwrap();
+    state.version = 4;
+    state.rely_on_udp(carried_to(&pump.shared));
+    state.send(framed(2, b"way"));
+    assert_eq!(pump.small(), [(1, b"hello".to_vec()), (2, b"way".to_vec())]);
+    assert_eq!(pump.bulk(), [b"offer"]);
+    // The rest comes late.
+    for (kind, body) in &said[1..] {
+        pump.arrive(&sealed(&mut client, &framed(*kind, body)), usize::MAX).unwrap();
+    }
+    assert!(pump.small().is_empty() && pump.bulk().is_empty());
+}
+
+#[test]
+fn a_peer_of_version_3_gets_no_control_stream() {
+    let ((_, pump), (_, sender)) = (connected(), connected());
+    let mut state = sender.shared.lock();
+    state.version = 3;
+    state.send(framed(1, b"hello"));
+    state.rely_on_udp(carried_to(&pump.shared));
+    state.send(framed(1, b"more"));
+    assert!(state.path.is_none() && pump.small().is_empty());
+}
+
+#[test]
+fn a_silent_peer_ends_the_connection_though_tcp_stands() {
+    let ((_, pump), (_, peer)) = (connected(), connected());
+    let path = carried_to(&peer.shared);
+    let mut state = pump.shared.lock();
+    state.version = 4;
+    state.rely_on_udp(path);
+    drop(state);
+    pump.shared.udp_ended("nothing has been heard", true);
+    assert_eq!(pump.shared.lock().ended.as_deref(), Some("nothing has been heard"));
 }
 
 #[test]

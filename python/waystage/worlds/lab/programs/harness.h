@@ -24,6 +24,12 @@ struct pattern {
 typedef void exchange_fn(struct pattern *p);
 typedef int sender_fn(const struct pattern *p, int block);
 
+/* For patterns that leave no rank's own block in recv. */
+int no_sender(const struct pattern *p, int block);
+
+/* Ends all ranks where the bytes of recv differ; a reduction or broadcast of first blocks, of one value, has one. */
+void check_one_value(const struct pattern *p);
+
 int harness_main(int argc, char **argv, exchange_fn *exchange, sender_fn *sender);
 
 #endif

@@ -56,12 +56,18 @@ class Reorder(Part, frozen=True, kw_only=True):
 
 
 class Direction(Part, frozen=True, kw_only=True):
-    """One direction; None where nothing was said. Bits a second, nanoseconds, shares from 0 to 1."""
+    """One direction; None where nothing was said. Bits a second, nanoseconds, shares from 0 to 1.
+
+    `buffer`, `policer`, `aqm` and `ecn` are as the functions of those names in `units` return them.
+    """
 
     rate: float | None = None
     delay: int | None = None
     jitter: int | None = None
     buffer: tuple[int | None, float | None] | None = None
+    policer: tuple[float, int] | None = None
+    aqm: tuple[str, float, float] | None = None
+    ecn: tuple[bool, tuple[int | None, float | None] | None] | None = None
     loss: float | None = None
     bursts: Bursts | None = None
     reorder: Reorder | None = None
@@ -180,6 +186,9 @@ _READERS = {
     "end": units.share,
     "memory": parse_bytes,
     "buffer": units.buffer,
+    "policer": units.policer,
+    "aqm": units.aqm,
+    "ecn": units.ecn,
 }
 
 
@@ -200,9 +209,14 @@ def check(profile: Profile) -> None:
         reorder = 0 if direction.reorder is None else direction.reorder.by
         if (direction.delay or 0) + (direction.jitter or 0) + reorder > units.MOST_TIME_NS:
             raise Problem((way,), "delay, jitter and reordering are more than 10 minutes together")
-        if direction.buffer is not None and direction.buffer[1] is not None and direction.rate is None:
+        marks = None if direction.ecn is None else direction.ecn[1]
+        for key, queue in (("buffer", direction.buffer), ("ecn", marks)):
+            if queue is not None and queue[1] is not None and direction.rate is None:
+                raise Problem((way, key), "a path without a rate has no bandwidth-delay product: give a rate")
+        managed = direction.ecn is not None and direction.ecn[0]
+        if managed and (direction.aqm is None or direction.aqm[0] == "none"):
             raise Problem(
-                (way, "buffer"), "a path without a rate has no bandwidth-delay product: give a rate"
+                (way, "ecn"), "aqm marks where RED or CoDel would drop: give aqm too, or the bytes of a queue"
             )
 
 
@@ -211,23 +225,45 @@ def buffer_bytes(profile: Profile, way: Way) -> int | None:
     direction = profile.direction(way)
     if direction.rate is None or math.isinf(direction.rate):
         return None
-    product = direction.rate / 8e9 * profile.round_trip_ns
     if direction.buffer is None:
-        return max(round(product), LEAST_DEFAULT_BUFFER)
-    count, products = direction.buffer
-    return round(products * product) if products is not None else count
+        return max(round(_product(profile, way)), LEAST_DEFAULT_BUFFER)
+    return _queue_bytes(profile, way, direction.buffer)
+
+
+def mark_bytes(profile: Profile, way: Way) -> int | None:
+    """The queue above which packets are marked, in bytes; None where no queue is."""
+    ecn = profile.direction(way).ecn
+    return None if ecn is None or ecn[1] is None else _queue_bytes(profile, way, ecn[1])
+
+
+def _queue_bytes(profile: Profile, way: Way, queue: tuple[int | None, float | None]) -> int | None:
+    count, products = queue
+    return round(products * _product(profile, way)) if products is not None else count
+
+
+def _product(profile: Profile, way: Way) -> float:
+    """The bandwidth-delay product in bytes; 0 without a rate."""
+    rate = profile.direction(way).rate
+    return 0.0 if rate is None or math.isinf(rate) else rate / 8e9 * profile.round_trip_ns
 
 
 def native(profile: Profile, way: Way) -> dict[str, Any]:
     """One direction as `_native.EmulatedPath` takes it."""
     direction = profile.direction(way)
     bursts, reorder = direction.bursts, direction.reorder
-    limit = buffer_bytes(profile, way)
+    limit, marks = buffer_bytes(profile, way), mark_bytes(profile, way)
+    policer = direction.policer or (math.inf, 0)
+    aqm, *thresholds = direction.aqm or ("none",)
     return {
         "rate_bps": math.inf if direction.rate is None else direction.rate,
         "delay_ns": direction.delay or 0,
         "jitter_ns": direction.jitter or 0,
         "buffer_bytes": 2**63 if limit is None else limit,
+        "policer": None if math.isinf(policer[0]) else policer,
+        "red": tuple(thresholds) if aqm == "red" else None,
+        "codel": aqm == "codel",
+        "ecn": direction.ecn is not None and direction.ecn[0],
+        "mark_bytes": 2**63 if marks is None else marks,
         "loss": direction.loss or 0.0,
         "bursts": None if bursts is None else (bursts.begin, bursts.end, bursts.loss),
         "reorder": 0.0 if reorder is None else reorder.share,
@@ -250,6 +286,7 @@ def described(profile: Profile, way: Way) -> str:
         words.append(f"jitter {units.time_text(d.jitter)}")
     if limit is not None:
         words.append(f"buffer {limit:,} bytes")
+    words += _management(profile, way)
     for name in ("loss", "duplicate", "corrupt"):
         if getattr(d, name):
             words.append(f"{name} {units.share_text(getattr(d, name))}")
@@ -259,3 +296,20 @@ def described(profile: Profile, way: Way) -> str:
     if d.reorder is not None:
         words.append(f"reorder {units.share_text(d.reorder.share)} by {units.time_text(d.reorder.by)}")
     return ", ".join([*words, f"MTU {d.mtu or 1500}"])
+
+
+def _management(profile: Profile, way: Way) -> list[str]:
+    d = profile.direction(way)
+    words = []
+    if d.policer is not None and not math.isinf(d.policer[0]):
+        words.append(f"policer {units.rate_text(d.policer[0])} with {d.policer[1]:,} bytes")
+    if d.aqm is not None and d.aqm[0] == "codel":
+        words.append("CoDel")
+    elif d.aqm is not None and d.aqm[0] == "red":
+        words.append(f"RED {units.share_text(d.aqm[1])} to {units.share_text(d.aqm[2])}")
+    marks = mark_bytes(profile, way)
+    if marks is not None:
+        words.append(f"ECN marks above {marks:,} bytes")
+    elif d.ecn is not None and d.ecn[0]:
+        words.append("with ECN")
+    return words

@@ -69,6 +69,51 @@ def buffer(value: object) -> tuple[int | None, float | None]:
         ) from None
 
 
+def policer(value: object) -> tuple[float, int]:
+    """`100 Mbit,30 kB` -> (1e8, 30000); `none` -> (inf, 0). Raises ValueError."""
+    if value == "none":
+        return math.inf, 0
+    words = [word.strip() for word in str(value).split(",")]
+    if len(words) != 2:
+        raise ValueError(f"{value} is no policer: write RATE,BUCKET, such as 100 Mbit,30 kB, or none")
+    bucket = parse_bytes(words[1])
+    if bucket < 1:
+        raise ValueError(f"{value}: a policer without a bucket passes nothing: write one, such as 30 kB")
+    return rate(words[0]), bucket
+
+
+def aqm(value: object) -> tuple[str, float, float]:
+    """`codel`, `red,10 %,30 %` (thresholds as shares of the buffer) or `none` -> name and thresholds. Raises ValueError."""
+    name, *thresholds = (word.strip().lower() for word in str(value).split(","))
+    if name in ("none", "codel") and not thresholds:
+        return name, 0.0, 0.0
+    if name != "red" or len(thresholds) != 2:
+        raise ValueError(
+            f"{value} is no queue management: write codel, or red with two shares of the buffer, such as "
+            "red,10 %,30 %, or none"
+        )
+    least, most = (share(threshold) for threshold in thresholds)
+    if least >= most:
+        raise ValueError(f"{value}: write the lower threshold of RED first, such as red,10 %,30 %")
+    return name, least, most
+
+
+def ecn(value: object) -> tuple[bool, tuple[int | None, float | None] | None]:
+    """`aqm`: marks where the queue's management would drop; a queue such as `30 kB` or `0.1 BDP`: marks above it.
+
+    Returns whether it is the first, and the queue as `buffer` returns it, or None. Raises ValueError.
+    """
+    if value in ("aqm", "none"):
+        return value == "aqm", None
+    try:
+        return False, buffer(value)
+    except ValueError:
+        raise ValueError(
+            f"{value} is no mark: write aqm, the bytes in the queue above which packets are marked, such as 30 kB, "
+            "bandwidth-delay products, such as 0.1 BDP, or none"
+        ) from None
+
+
 def rate_text(bps: float) -> str:
     """1e8 -> `100 Mbit/s`."""
     if math.isinf(bps):

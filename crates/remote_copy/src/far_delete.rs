@@ -1,0 +1,220 @@
+//! A deletion after a copy, with one of its ends at a server.
+//!
+//! Arrives: a server, both directories. Leaves: the ends of a deletion ([`waystage_copy::after`]) that ask the server,
+//! and believe it nothing that leads out of its directory or was not asked. Must not know: which entries are to go.
+//!
+//! Requests are in turn and of bounded size. One that was lost with its connection may be repeated: what is gone is not
+//! missed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use waystage_copy::after::{
+    Asker, Delete, Deleted, Deleter, Deletion, Origin, OriginHere, Target, TargetHere, Victim,
+};
+use waystage_copy::backup::Backup;
+use waystage_copy::error::Failure;
+use waystage_copy::state::CopyState;
+use waystage_copy::{CopyError, ProblemKind};
+use waystage_transport::handshake::client::Peer;
+
+use crate::client::Ends;
+use crate::error::WanError;
+use crate::tree_client::TreeSession;
+use crate::tree_messages::{
+    Chosen, TreeAnswer, TreeEntry, TreeRequest, DELETED, FAILED, LACKED, STAYED,
+};
+
+/// Paths of a request, and their bytes about.
+const PATHS: usize = 4096;
+const PATH_BYTES: usize = 256 << 10;
+
+/// Start to delete at the destination what the source lacks; one of them is at the server.
+///
+/// # Errors
+/// Where the directory of this machine cannot be opened.
+pub fn delete(
+    peer: Peer,
+    ends: Ends,
+    chosen: Chosen,
+    copy_links: bool,
+    how: Deletion,
+) -> Result<Delete, WanError> {
+    let session = Arc::new(TreeSession::new(peer));
+    let (origin, target): (Box<dyn Origin>, Box<dyn Target>) = match ends {
+        Ends::Push { local, remote } => (
+            Box::new(OriginHere::open(&local, copy_links)?),
+            Box::new(FarTarget { far: Far { session, path: remote }, chosen }),
+        ),
+        Ends::Pull { remote, local } => (
+            Box::new(FarOrigin(Far { session, path: remote })),
+            Box::new(TargetHere::open(local, chosen.copied(), chosen.backup)?),
+        ),
+    };
+    Ok(Delete::between(origin, target, how)?)
+}
+
+/// A directory at a server.
+struct Far {
+    session: Arc<TreeSession>,
+    path: Vec<u8>,
+}
+
+impl Far {
+    /// A byte for each of `count` things, one of those that are `known`, and why some failed.
+    fn ask(
+        &self,
+        request: &TreeRequest,
+        count: usize,
+        known: &[u8],
+    ) -> Result<TreeAnswer, CopyError> {
+        let answer = self.session.ask(request).map_err(here)?;
+        if answer.data.len() != count || !answer.data.iter().all(|byte| known.contains(byte)) {
+            return Err(here(crate::error::protocol_violation()));
+        }
+        Ok(answer)
+    }
+}
+
+/// An error of the session as one of files.
+fn here(error: WanError) -> CopyError {
+    match error {
+        WanError::Files(error) => error,
+        WanError::Session(error) => CopyError::Failed(format!(
+            "the deletion was interrupted: {error}: the same command completes it"
+        )),
+    }
+}
+
+/// As much of `items` at once as a request holds, and where it is in them.
+fn requests<T>(items: &[T], path: impl Fn(&T) -> &[u8]) -> Vec<&[T]> {
+    let (mut groups, mut begin, mut bytes) = (Vec::new(), 0, 0);
+    for (at, item) in items.iter().enumerate() {
+        bytes += path(item).len();
+        if at + 1 - begin >= PATHS || bytes >= PATH_BYTES {
+            groups.push(&items[begin..=at]);
+            (begin, bytes) = (at + 1, 0);
+        }
+    }
+    if begin < items.len() {
+        groups.push(&items[begin..]);
+    }
+    groups
+}
+
+struct FarOrigin(Far);
+
+impl Origin for FarOrigin {
+    fn asker(&self) -> Box<dyn Asker + '_> {
+        Box::new(FarAsker(&self.0))
+    }
+
+    fn at_once(&self) -> usize {
+        PATHS
+    }
+
+    fn stop(&self) {
+        self.0.session.abort();
+    }
+
+    fn close(&self) {
+        self.0.session.close();
+    }
+}
+
+struct FarAsker<'a>(&'a Far);
+
+impl Asker for FarAsker<'_> {
+    fn has(&mut self, paths: &[&[u8]]) -> Result<Vec<bool>, CopyError> {
+        let mut has = Vec::with_capacity(paths.len());
+        for group in requests(paths, |path| path) {
+            let names = group.iter().map(|path| path.to_vec()).collect();
+            let request = TreeRequest::Lacks(self.0.path.clone(), names);
+            let answer = self.0.ask(&request, group.len(), &[STAYED, LACKED])?;
+            has.extend(answer.data.iter().map(|byte| *byte == STAYED));
+        }
+        Ok(has)
+    }
+}
+
+struct FarTarget {
+    far: Far,
+    chosen: Chosen,
+}
+
+impl Target for FarTarget {
+    fn entries(
+        &self,
+        state: &CopyState<CopyError>,
+        take: &mut dyn FnMut(Vec<Victim>) -> bool,
+    ) -> Result<bool, CopyError> {
+        let request = TreeRequest::Walk(self.far.path.clone(), self.chosen.clone());
+        let walked = self.far.session.each(&request, &mut |page| {
+            for (path, text) in page.problems {
+                state.problem(&path, ProblemKind::Error, text);
+            }
+            let victim = |entry: TreeEntry| Victim {
+                path: entry.name,
+                letter: entry.letter,
+                bytes: entry.size,
+            };
+            take(page.entries.into_iter().map(victim).collect())
+        });
+        walked.map_err(here)
+    }
+
+    fn deleter(&self) -> Box<dyn Deleter + '_> {
+        Box::new(FarDeleter(&self.far, self.chosen.backup.as_ref()))
+    }
+
+    fn at_once(&self) -> usize {
+        PATHS
+    }
+
+    fn stop(&self) {
+        self.far.session.abort();
+    }
+
+    fn close(&self) {
+        self.far.session.close();
+    }
+}
+
+struct FarDeleter<'a>(&'a Far, Option<&'a Backup>);
+
+impl Deleter for FarDeleter<'_> {
+    fn delete(&mut self, victims: &[&Victim]) -> Result<Vec<Deleted>, CopyError> {
+        let mut all = Vec::with_capacity(victims.len());
+        for group in requests(victims, |victim| &victim.path) {
+            let named = group.iter().map(|victim| (victim.letter, victim.path.clone())).collect();
+            let request = TreeRequest::Delete(self.0.path.clone(), named, self.1.cloned());
+            let answer = self.0.ask(&request, group.len(), &[STAYED, DELETED, FAILED])?;
+            let mut why: HashMap<Vec<u8>, String> = answer.problems.into_iter().collect();
+            all.extend(group.iter().zip(answer.data).map(|(victim, byte)| match byte {
+                FAILED => {
+                    let text = why.remove(&victim.path);
+                    Err(Failure::Said(text.unwrap_or_else(|| "could not be deleted".to_owned())))
+                }
+                byte => Ok(byte == DELETED),
+            }));
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_hold_all_in_order_and_few_bytes_each() {
+        let long = vec![vec![b'x'; 60 << 10]; 11];
+        let groups = requests(&long, |path| path);
+        assert_eq!(groups.iter().map(|group| group.len()).sum::<usize>(), 11);
+        assert!(groups.iter().all(|group| group.len() <= 5));
+        let many: Vec<Vec<u8>> = (0..10_000).map(|n: u32| n.to_string().into_bytes()).collect();
+        let groups = requests(&many, |path| path);
+        assert_eq!(groups.concat(), many);
+        assert!(groups.len() >= 3 && requests::<Vec<u8>>(&[], |path| path).is_empty());
+    }
+}

@@ -1,0 +1,114 @@
+"""A recorded run in the view: as it was, or one sentence why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import command, ran
+from waystage.experiment.results import ResultError
+from waystage.view.feed import Feed
+from waystage.view.recorded import load
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "demo"
+    ran(
+        command(
+            "run", REPOSITORY / "experiments/demo.yaml", "--on", "sim", "--sets", "1", "--out", out, "--quiet"
+        )
+    ).expect()
+    return out
+
+
+@pytest.fixture(scope="module")
+def feed(folder: Path) -> Feed:
+    return load(folder)
+
+
+def copied(folder: Path, to: Path) -> Path:
+    for path in folder.iterdir():
+        if path.is_file():
+            (to / path.name).write_bytes(path.read_bytes())
+    return to
+
+
+def test_a_run_is_shown_from_its_start_to_its_end(feed: Feed, folder: Path) -> None:
+    jobs = json.loads((folder / "result.json").read_text())["jobs"]
+    begin, end = feed.timeline(100)["span"]
+    first, last = (json.loads(feed.at(t) or b"") for t in (begin, end))
+    assert not first["set"].get("jobs") or len(first["set"]["jobs"]) < 3
+    assert {job["job_id"] for job in jobs} == set(last["set"]["jobs"])
+    assert all(row.get("ended") for row in last["set"]["jobs"].values())
+    assert [mark["text"] for mark in feed.marks] == [
+        "ecmp, set 1",
+        "link-separation, set 1",
+        "demand-separation, set 1",
+    ]
+
+
+def test_links_show_the_classes_of_that_time(feed: Feed) -> None:
+    begin, end = feed.timeline(100)["span"]
+    seen = set()
+    for t in range(begin, end, 2000):
+        for row in json.loads(feed.at(t) or b"")["set"]["links"].values():
+            for use in (row.get("ab"), row.get("ba")):
+                if use:
+                    assert use[0] >= 0.98 * sum(use[1:])
+                    seen |= {n for n, value in enumerate(use[1:]) if value}
+    assert seen == {0, 1}  # mpi and staging
+
+
+def test_every_decision_of_the_run_has_its_cause(feed: Feed) -> None:
+    _, end = feed.timeline(100)["span"]
+    rows = json.loads(feed.at(end) or b"")["set"]["decisions"].values()
+    assert rows and all("cause" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "result.json").write_text("{"),
+        lambda folder: (folder / "events.jsonl").write_bytes(b'{"type":"JobStarted"}\n\xff\xfe\n'),
+        lambda folder: (folder / "events.jsonl").unlink(),
+        lambda folder: (folder / "timelines.parquet").write_bytes(b"PAR1 no"),
+        lambda folder: (folder / "result.json").write_text('{"kind":"policies","schema":99}'),
+        lambda folder: (folder / "result.json").write_text('{"kind":"novel","schema":2}'),
+    ],
+    ids=["result", "events", "no-events", "timelines", "newer", "kind"],
+)
+def test_a_damaged_or_newer_run_is_one_sentence(damage: object, folder: Path, tmp_path: Path) -> None:
+    copy = copied(folder, tmp_path)
+    damage(copy)  # type: ignore[operator]
+    with pytest.raises(ResultError) as caught:
+        load(copy)
+    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_command_refuses_a_folder_without_a_result(tmp_path: Path) -> None:
+    found = ran(command("view", tmp_path)).expect(3)
+    assert "give the folder that `waystage run` wrote" in found.err
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_damaged_bytes_of_events_never_raise_anything_else(folder: Path, data: st.DataObject) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        copy = copied(folder, Path(name))
+        whole = bytearray((copy / "events.jsonl").read_bytes()[:20_000])
+        for _ in range(data.draw(st.integers(1, 8))):
+            whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+        (copy / "events.jsonl").write_bytes(bytes(whole))
+        try:
+            load(copy)
+        except ResultError as error:
+            assert "events.jsonl:" in str(error)

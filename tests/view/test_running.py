@@ -1,0 +1,53 @@
+"""A run that is shown while it goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+from harness import command
+from waystage import events
+from waystage.events import Envelope
+from waystage.interconnect.generate import fat_tree
+from waystage.view.running import Running
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_a_simulation_is_shown_while_it_runs(tmp_path: Path) -> None:
+    demo = REPOSITORY / "experiments/demo.yaml"
+    words = command(
+        "run", demo, "--on", "sim", "--sets", "8", "--out", tmp_path / "out", "--view", "127.0.0.1:0"
+    )
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = next(text for text in process.stderr if text.startswith("open "))
+        address, _, token = line.removeprefix("open ").strip().partition("#token=")
+        request = urllib.request.Request(f"{address}api/about", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            about = json.loads(answer.read())
+        assert about["mode"] == "run" and about["title"] == "demo (sim)" and about["epoch"] is False
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0 and "shows it again" in errors
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_each_set_is_marked_where_it_begins_and_ends_the_one_before() -> None:
+    running = Running("demo", simulated=True)
+    for number, policy in enumerate(("ecmp", "null")):
+        running.begin(policy, number)
+        at = (number + 1) * 10**9
+        topology = events.TopologyChanged(topology=fat_tree(4))
+        running(Envelope(event=topology, event_id=f"t{number}", source=f"{policy}.1", time_ns=at))
+        job = events.JobStarted(job_id=f"{policy}-1", nodes=())
+        running(Envelope(event=job, event_id=f"j{number}", source=f"{policy}.1", time_ns=at))
+    running.feed.take(time.time_ns())
+    assert running.feed.marks == [{"t": 1000, "text": "ecmp, set 1"}, {"t": 2000, "text": "null, set 2"}]
+    jobs = running.feed.model.whole(0).set["jobs"]
+    assert jobs["ecmp-1"]["ended"] and "ended" not in jobs["null-1"]
