@@ -223,7 +223,11 @@ def test_malformed_messages_are_counted_and_dropped(
     session = zenoh.open(settings)
     try:
         for _ in range(3):
-            session.put("waystage/v1/control/JobStarted/site/rogue", payload)
+            session.put(
+                "waystage/v1/control/JobStarted/site/rogue",
+                payload,
+                congestion_control=zenoh.CongestionControl.BLOCK,
+            )
         wait_until(lambda: router.stats.malformed >= 3)
     finally:
         session.close()  # type: ignore[no-untyped-call]
