@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness import WAIT_S
 from waystage import events
 from waystage.flows.agent import FlowAgent
 from waystage.local_rpc import LocalClient
@@ -21,7 +22,7 @@ class Heard:
     def __init__(self) -> None:
         self.queue: queue.Queue[events.Event] = queue.Queue()
 
-    def next(self, kind: type[E], timeout: float = 10.0) -> E:
+    def next(self, kind: type[E], timeout: float = WAIT_S) -> E:
         """The next of this type; those of others before it are left out."""
         while True:
             event = self.queue.get(timeout=timeout)
@@ -70,7 +71,7 @@ class Lines:
 
     def answer(self) -> dict[str, Any] | None:
         try:
-            line = self.client.receive(10.0)
+            line = self.client.receive(WAIT_S)
         except (EOFError, ConnectionError):
             return None
         return None if line is None else json.loads(line)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import halt
+from harness import WAIT_S, halt, wait_until
 from waystage.backplane import Backplane, BackplaneConfig, BackplaneError, Missed
 from waystage.backplane.cursors import FileCursors
 from waystage.backplane.inbox import Arrival
@@ -67,7 +67,7 @@ def _got(tmp_path: Path) -> list[str]:
 
 
 def _wait_for(tmp_path: Path, job_id: str) -> list[str]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         if job_id in (found := _got(tmp_path)):
             return found
@@ -136,7 +136,7 @@ def test_events_of_a_publisher_that_is_gone_come_from_the_controllers_journal(
                 _wait_for(tmp_path, "9")
                 reader.kill()
             _publish(publisher, 10, 20)
-            publisher.publish(JobFinished(job_id="0"), confirm=True, timeout=10.0)
+            publisher.publish(JobFinished(job_id="0"), confirm=True, timeout=60.0)
         with _reader(unix_endpoint, tmp_path):
             _each_once(_wait_for(tmp_path, "19"), 20)
 
@@ -157,7 +157,7 @@ def test_a_subscriber_that_missed_too_much_takes_a_snapshot(
             reader.kill()
         for number in range(5, 100):
             # The controller, whose connection may drop events too, misses none that it has to confirm.
-            publisher.publish(JobStarted(job_id=str(number), nodes=()), confirm=True, timeout=10.0)
+            publisher.publish(JobStarted(job_id=str(number), nodes=()), confirm=True, timeout=60.0)
         with _reader(unix_endpoint, tmp_path):
             found = _wait_for(tmp_path, "99")
         assert before == ["0", "1", "2", "3", "4"]
@@ -171,12 +171,14 @@ def test_a_durable_subscriber_starts_where_it_was_first_made(
     router: Backplane, unix_endpoint: str, tmp_path: Path
 ) -> None:
     with Backplane.open(BackplaneConfig(name="publisher", connect=(unix_endpoint,))) as publisher:
+        before = router.subscribe("JobStarted")
         _publish(publisher, 0, 5)
+        wait_until(lambda: before.stats.received == 5, what="the events at the router")
         with router.subscribe("JobStarted", durable="late", state_dir=tmp_path) as late:
             assert late.get(0.5) is None, "what was published before it existed is not its business"
         _publish(publisher, 5, 8)
         with router.subscribe("JobStarted", durable="late", state_dir=tmp_path) as late:
-            items = [late.get(5.0) for _ in range(3)]
+            items = [late.get(WAIT_S) for _ in range(3)]
         assert [item.event.job_id for item in items] == ["5", "6", "7"]  # type: ignore[union-attr]
 
 
@@ -189,7 +191,7 @@ def test_a_gap_is_repaired_before_publishers_that_may_have_missed_nothing(tmp_pa
         def replay(self, source: str, types: object, request: object) -> tuple[list[Arrival], ReplayEnd]:
             asked.append(source)
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(WAIT_S)
             return [], ReplayEnd()
 
         def closed(self, subscription: Subscription) -> None:
@@ -200,11 +202,11 @@ def test_a_gap_is_repaired_before_publishers_that_may_have_missed_nothing(tmp_pa
     with Subscription(Slow(), Wanted(None), capacity=10, cursors=known) as subscription:
         for source in ("gone-1", "gone-2", "gone-3"):
             subscription.recover(source)
-        assert begun.wait(10)
+        assert begun.wait(WAIT_S)
         item = Envelope(event=JobFinished(job_id="j"), event_id="e", source="a", seq=3, time_ns=1)
         subscription.offer(Arrival(item, "JobFinished", 2))
         go_on.set()
-        assert subscription.get(10) is not None
+        assert subscription.get(WAIT_S) is not None
         assert asked[1] == "a"
 
 

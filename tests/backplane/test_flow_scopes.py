@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from certificates import Authority
-from harness import wait_until
+from harness import WAIT_S, wait_until
 from waystage.backplane import AccessRule, Backplane, BackplaneConfig, Tls
 from waystage.events import (
     FlowAdjusted,
@@ -71,7 +71,7 @@ def test_a_node_publishes_its_own_flows_alone(site: dict[str, Backplane]) -> Non
     site["n1"].publish(IoStarted(job_id="end"))
     heard = []
     while not isinstance(heard[-1] if heard else None, IoStarted):
-        item = told.get(10.0)
+        item = told.get(WAIT_S)
         assert item is not None
         heard.append(item.event)
     assert all(event in (started, IoStarted(job_id="end")) for event in heard)

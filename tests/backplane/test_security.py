@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import time
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from certificates import Authority
-from harness import wait_until
-from waystage.backplane import AccessRule, Backplane, BackplaneConfig, BackplaneError, NotConfirmed, Tls, wire
+from harness import WAIT_S, wait_until
+from waystage.backplane import (
+    AccessRule,
+    Backplane,
+    BackplaneConfig,
+    BackplaneError,
+    NotConfirmed,
+    Subscription,
+    Tls,
+    wire,
+)
 from waystage.backplane.access import check_access
 from waystage.backplane.config import config_from, load_config
 from waystage.backplane.outbox import ReplayRequest
@@ -66,7 +75,7 @@ def test_certificates_of_the_site_let_in_and_events_pass(certify: Certify, endpo
     ):
         at_router, at_watcher = router.subscribe("JobStarted"), watcher.subscribe("JobStarted")
         _until_seen(scheduler, at_watcher)
-        assert at_router.get(5.0) is not None
+        assert at_router.get(WAIT_S) is not None
 
 
 def test_another_authority_is_refused(certify: Certify, endpoint: str, tmp_path: Path) -> None:
@@ -99,12 +108,12 @@ def test_a_client_without_rights_can_neither_read_nor_publish(certify: Certify, 
         stranger.publish(_job(1))
         _until_seen(operator, at_operator, 100)
         operator.publish(JobFinished(job_id="last"))
-        seen = [at_router.get(5.0)]
+        seen = [at_router.get(WAIT_S)]
         while seen[-1] is not None and not isinstance(seen[-1].event, JobFinished):
-            seen.append(at_router.get(5.0))
+            seen.append(at_router.get(WAIT_S))
         sources = {item.source.split(".")[0] for item in seen if item is not None}
         assert sources == {"operator"}, "sources begin with the name in the certificate"
-        own = at_stranger.get(5.0)
+        own = at_stranger.get(WAIT_S)
         assert own is not None and own.source == stranger.source
         assert at_stranger.get(0.5) is None, "it read what others publish"
         with pytest.raises(BackplaneError, match="no controller answered"):
@@ -121,7 +130,7 @@ def test_rights_hold_for_each_type_by_itself(certify: Certify, endpoint: str) ->
         at_router = router.subscribe("JobFinished")
         operator.publish(JobFinished(job_id="1"))
         _until_seen(operator, started)
-        assert at_router.get(5.0) is not None
+        assert at_router.get(WAIT_S) is not None
         assert everything.get(0.5) is None
         watcher.publish(JobFinished(job_id="2"))
         assert at_router.get(0.5) is None
@@ -137,7 +146,7 @@ def test_a_notification_is_confirmed_through_the_rules(
             _client(endpoint, certify("stranger.site")) as stranger,
             _client(endpoint, certify("operator.site")) as operator,
         ):
-            scheduler.publish(_job(1), confirm=True, timeout=10.0)
+            scheduler.publish(_job(1), confirm=True, timeout=60.0)
             with pytest.raises(NotConfirmed):
                 stranger.publish(_job(2), confirm=True, timeout=1.0)
             assert list(controller.snapshot().jobs) == ["1"]
@@ -158,10 +167,10 @@ def test_rights_to_one_type_give_no_way_round_to_another(
             GlobalController(load_policy("null"), [], router, tmp_path / "state") as controller,
             _client(endpoint, certify("scheduler.site")) as scheduler,
         ):
-            scheduler.publish(_job(1), confirm=True, timeout=10.0)
+            scheduler.publish(_job(1), confirm=True, timeout=60.0)
             with pytest.raises(NotConfirmed):
                 scheduler.publish(LinkDown(link="a:1-b:1"), confirm=True, timeout=1.5)
-            scheduler.publish(_job(2), confirm=True, timeout=10.0)  # the hole before it is asked for again
+            scheduler.publish(_job(2), confirm=True, timeout=60.0)  # the hole before it is asked for again
             state = controller.snapshot()
             assert list(state.jobs) == ["1", "2"]
             assert state.down_links == {}
@@ -181,7 +190,7 @@ def test_a_name_may_be_reserved(certify: Certify, endpoint: str) -> None:
         subscription = router.subscribe("JobStarted")
         refused.publish(_job(1))
         allowed.publish(_job(2))
-        item = subscription.get(5.0)
+        item = subscription.get(WAIT_S)
         assert item is not None and item.event == _job(2)
         assert subscription.get(0.3) is None
 
@@ -249,7 +258,7 @@ def test_no_certificate_may_publish_in_the_name_of_another(certify: Certify, end
         for number, liar in enumerate((forger, controller_to_be, longer)):
             liar.publish(_job(number))
         honest.publish(_job(9))
-        item = subscription.get(5.0)
+        item = subscription.get(WAIT_S)
         assert item is not None and item.event == _job(9)
         assert subscription.get(0.5) is None
 
@@ -264,7 +273,7 @@ def test_a_key_for_many_sources_acknowledges_nothing(unix_endpoint: str, tmp_pat
         honest.publish(_job(1))
         acknowledged = honest._outbox.acknowledged
         with GlobalController(load_policy("null"), [], router, tmp_path / "state") as controller:
-            honest.publish(_job(2), confirm=True, timeout=10.0)
+            honest.publish(_job(2), confirm=True, timeout=60.0)
             for source in ("*", "$*", "**"):
                 fake = Envelope(event=_job(7), event_id="x", source=source, seq=10**6, time_ns=1)
                 with contextlib.suppress(BackplaneError):
@@ -274,10 +283,10 @@ def test_a_key_for_many_sources_acknowledges_nothing(unix_endpoint: str, tmp_pat
                         liar._session, f"waystage/v1/confirm/{source}/JobStarted", encode(fake), 0.3, b"0"
                     ):
                         pytest.fail("it was confirmed")
-            honest.publish(_job(3), confirm=True, timeout=10.0)
+            wait_until(lambda: router.stats.malformed > 0, what="a refused key")
+            honest.publish(_job(3), confirm=True, timeout=60.0)
             assert sorted(controller.snapshot().jobs) == ["1", "2", "3"]
         assert acknowledged == 0 and honest._outbox.acknowledged <= 3
-        assert router.stats.malformed > 0
 
 
 def test_a_certificate_that_cannot_be_read_is_named(certify: Certify) -> None:
@@ -286,16 +295,15 @@ def test_a_certificate_that_cannot_be_read_is_named(certify: Certify) -> None:
         BackplaneConfig(connect=("tls/127.0.0.1:7447",), tls=tls).check()
 
 
-def _until_seen(publisher: Backplane, subscription: object, first: int = 0) -> None:
+def _until_seen(publisher: Backplane, subscription: Subscription, first: int = 0) -> None:
     """Publish until the subscription, which takes a moment to be known across the network, gets one."""
-    deadline = time.monotonic() + 10.0
-    number = first
-    while time.monotonic() < deadline:
-        publisher.publish(_job(number))
-        number += 1
-        if subscription.get(0.2) is not None:  # type: ignore[attr-defined]
-            return
-    pytest.fail("the subscriber got nothing in 10 s")
+    numbers = itertools.count(first)
+
+    def seen() -> bool:
+        publisher.publish(_job(next(numbers)))
+        return subscription.get(0.2) is not None
+
+    wait_until(seen, what="an event at the subscriber")
 
 
 SAMPLES = ("global", "node", "client")
@@ -336,10 +344,10 @@ def test_local_clients_have_separate_rights_beside_certificates(
         forger.publish(JobFinished(job_id="2"))
         forger.publish(LinkDown(link="a:1-b:1"))
         local.publish(JobFinished(job_id="3"))
-        item = subscription.get(5.0)
+        item = subscription.get(WAIT_S)
         assert item is not None and item.event == JobFinished(job_id="3")
         scheduler.publish(_job(4))
-        item = subscription.get(5.0)
+        item = subscription.get(WAIT_S)
         assert item is not None and item.event == _job(4)
         assert subscription.get(0.3) is None
 

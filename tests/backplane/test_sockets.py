@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Waystage, folder_for_all, ran
+from harness import WAIT_S, Waystage, folder_for_all, ran
 from waystage.backplane import SITE_ENDPOINT, Backplane, BackplaneConfig, BackplaneError
 from waystage.events import JobStarted
 from waystage.jobs.notify import DEFAULT_ENDPOINT
@@ -158,7 +158,7 @@ def test_a_folder_that_is_missing_is_made_and_one_that_cannot_be_is_named(tmp_pa
     ):
         subscription = router.subscribe("JobStarted")
         client.publish(JobStarted(job_id="1", nodes=("c1",)))
-        item = subscription.get(5.0)
+        item = subscription.get(WAIT_S)
         assert item is not None and item.source.startswith("local."), "it says that its name proves nothing"
     with pytest.raises(BackplaneError, match=r"cannot make its folder /proc/none"):
         Backplane.open(BackplaneConfig(listen=("unixsock-stream//proc/none/b.sock",)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness import command, ran, wait_until
+from harness import WAIT_S, command, ran, wait_until
 
 Process = subprocess.Popen[Any]
 
@@ -102,14 +102,23 @@ def test_a_policy_pauses_a_copy_and_lets_it_go_on(site: Site) -> None:
     )
     assert (flow["traffic"], flow["engine"], flow["job_id"]) == ("staging", "copy", "held")
     assert flow["settings"]["paused"] and flow["bytes"] == 24 << 20
-    time.sleep(1.5)  # what was on its way when it was paused is reported
-    done = site.flow(lambda flow: True)["bytes_done"]
-    time.sleep(2.0)
-    assert site.flow(lambda flow: True)["bytes_done"] == done < 4 << 20
+    done = [0]
+
+    def stands() -> bool:
+        # Progress comes once a second. What was on its way when it was paused is still reported.
+        time.sleep(2.0)
+        done.append(flow_now()["bytes_done"])
+        return done[-1] == done[-2] > 0
+
+    def flow_now() -> dict[str, Any]:
+        return site.flow(lambda flow: True, copying)
+
+    wait_until(stands, copying, what="a copy that stands still")
+    assert done[-1] < 16 << 20, "it was paused at its beginning"
     assert copying.poll() is None
     site.run("notify", "job-start", "first", "--nodes", "n1")
     site.run("notify", "job-end", "first")
-    out, err = copying.communicate(timeout=60)
+    out, err = copying.communicate(timeout=WAIT_S)
     assert copying.returncode == 0, out + err
     assert (site.folder / "copy").read_bytes() == (site.folder / "data").read_bytes()
     wait_until(lambda: site.flows() == [], what="the end of the flow")
@@ -117,14 +126,14 @@ def test_a_policy_pauses_a_copy_and_lets_it_go_on(site: Site) -> None:
 
 def test_its_user_paces_a_flow_and_a_restarted_controller_knows_it_again(site: Site) -> None:
     controller = site.controller()
-    copying = site.copy("copy", "--bandwidth-limit", "2M")
+    copying = site.copy("copy", "--bandwidth-limit", "500k")  # for longer than the test
     flow = site.flow(lambda flow: flow["rate_bps"] > 0, copying)
     assert flow["traffic"] == "io" and flow["job_id"] is None
     site.run("flows", "pause", flow["flow_id"])
     site.flow(lambda flow: flow["limited_by"] == "paused")
     assert site.flows("--local")[0]["settings"]["paused"]
     controller.terminate()
-    controller.communicate(timeout=60)
+    controller.communicate(timeout=WAIT_S)
     site.controller()
     again = site.flow(lambda again: again["flow_id"] != flow["flow_id"] and again["rate_bps"] > 0)
     site.run("flows", "set", again["flow_id"], "--bandwidth-limit", "1MB/s")
@@ -133,7 +142,7 @@ def test_its_user_paces_a_flow_and_a_restarted_controller_knows_it_again(site: S
     assert failed.code == 3 and "does not obey mode" in failed.err
     site.run("flows", "set", again["flow_id"], "--bandwidth-limit", "off")
     copying.terminate()
-    copying.communicate(timeout=60)
+    copying.communicate(timeout=WAIT_S)
     wait_until(lambda: site.flows() == [], what="the end of the flow")
 
 
@@ -142,7 +151,7 @@ def test_events_of_flows_are_shown_in_words_and_doctor_finds_the_agent(site: Sit
     watching = site.program("events", "--type", "FlowStarted", "--type", "FlowRefused", "--count", 2)
     assert watching.stderr is not None and "following" in watching.stderr.readline()
     copying = site.copy("copy", "--job", "held", "--bandwidth-limit", "4M")
-    shown, _ = watching.communicate(timeout=60)
+    shown, _ = watching.communicate(timeout=WAIT_S)
     assert " staging job held " in shown and "copy does not obey mode but " in shown
     assert "held" in ran(command("flows"), env=site.environment).expect().out
     checks = {
@@ -161,11 +170,11 @@ def test_job_ids_with_control_characters_are_refused_before_anything_runs(site: 
 
 def test_a_copy_works_as_before_where_the_agent_hangs_or_is_gone(site: Site) -> None:
     controller = site.controller()
-    copying = site.copy("copy", "--bandwidth-limit", "8M")
+    copying = site.copy("copy", "--bandwidth-limit", "2M")
     site.flow(lambda flow: True, copying)
     controller.kill()
     controller.communicate()
-    out, err = copying.communicate(timeout=60)
+    out, err = copying.communicate(timeout=WAIT_S)
     assert copying.returncode == 0, out + err
     assert err.count("flow agent") == 1, err
     assert "copied" in out

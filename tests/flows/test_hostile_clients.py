@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from flow_support import START, Heard, Lines, Serve, Task
-from harness import folder_for_all, wait_until
+from harness import WAIT_S, folder_for_all, wait_until
 from waystage import events, flows
 from waystage.backplane import Backplane
 from waystage.flows import FlowDescription
@@ -35,7 +35,7 @@ os.setgid(65534); os.setuid(65534)
 with LocalClient(sys.argv[1]) as client:
     for line in sys.stdin:
         client.send(line.strip().encode())
-        answer = client.receive(10.0)
+        answer = client.receive(90.0)
         print((answer or b"null").decode(), flush=True)
 """
 
@@ -220,7 +220,7 @@ print(connection.recv(100), flush=True)
         monkeypatch.setenv("WAYSTAGE_FLOWS", str(path))
         with flows.reported(Task(), FlowDescription("io", "load")):
             assert false.stdout.readline() == "b''\n", "nothing is said to it"
-        false.wait(30)
+        false.wait(WAIT_S)
     assert f"user {STRANGER} serves it" in caplog.text
 
 
@@ -236,7 +236,7 @@ def test_an_event_of_another_agents_flow_is_refused(tmp_path: Path) -> None:
         key = f"waystage/v1/event/FlowProgress/n1/{backplane.source}"
         backplane._session.put(key, events.encode(events.envelope(mixed, backplane.source)))
         backplane.publish(events.FlowFinished(flow_id="n1:17"))
-        item = told.get(10.0)
+        item = told.get(WAIT_S)
         assert item is not None and item.event == events.FlowFinished(flow_id="n1:17")
         assert backplane.stats.malformed == 2
 

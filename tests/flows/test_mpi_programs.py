@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flow_support import Heard, Lines, Serve
+from harness import WAIT_S
 from waystage import events, mpi_paths
 from waystage.flows.agent import FlowAgent
 
@@ -135,7 +136,7 @@ def test_an_unmodified_program_with_thousands_of_communicators_declares_each_set
     # There was no answer: the program went on by itself.
     said: list[events.Event] = []
     while not said or not isinstance(said[-1], events.MpiProgramFinished):
-        said.append(heard.queue.get(timeout=10))
+        said.append(heard.queue.get(timeout=WAIT_S))
     declared = [event for event in said if isinstance(event, events.CollectiveDeclared)]
     of_halves = [event for event in declared if event.ranks in ((0, 2), (1, 3))]
     assert {event.ranks for event in of_halves} == {(0, 2), (1, 3)}
