@@ -1178,8 +1178,12 @@ class Aggregator(Task):
         """What happened since the last call, each with the key `event`.
 
         `app_started` and `app_finished` (`app`); `requested` (`app`, `path`, `write`, `bytes`); `completed` (`app`,
-        `write`, `bytes`); `map_adopted` (`app`, `epoch`, `aggregators`); `aggregator_lost` (`address`).
+        `write`, `bytes`, `waited_ns`, `took_ns`); `map_adopted` (`app`, `epoch`, `aggregators`); `aggregator_lost`
+        (`address`).
         """
+
+    def fileno(self) -> int:
+        """A descriptor that can be read while notices wait, for `select`. Only `notices` may read it."""
 
     def set_server_map(self, app: str, aggregators: Sequence[str]) -> None:
         """Aggregators of the application's next operations, by name or address; none: the default."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +26,7 @@ class Process:
 
     def __init__(self) -> None:
         self.said: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.noticed = os.eventfd(0, os.EFD_NONBLOCK)
         self.asked: list[tuple[Any, ...]] = []
         self.apps: dict[str, dict[str, Any]] = {}
         self.served: dict[str, dict[str, int]] = {}
@@ -31,8 +34,17 @@ class Process:
     def status(self) -> dict[str, Any]:
         return {"apps": dict(self.apps), "served": dict(self.served), "lost": []}
 
+    def fileno(self) -> int:
+        return self.noticed
+
+    def say(self, **notice: Any) -> None:
+        self.said.put(notice)
+        os.eventfd_write(self.noticed, 1)
+
     def notices(self) -> list[dict[str, Any]]:
         found = []
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.noticed)
         while not self.said.empty():
             found.append(self.said.get())
         return found
@@ -52,14 +64,12 @@ class Process:
             "phase": "idle",
             "op_bytes": 0,
             "epoch": 1,
-            "waited_ns": 5,
-            "took_ns": 70,
         }
-        self.said.put({"event": "app_started", "app": app})
+        self.say(event="app_started", app=app)
 
     def write(self, app: str = "a", size: int = 100) -> None:
-        self.said.put({"event": "requested", "app": app, "path": b"/tmp/x", "write": True, "bytes": size})
-        self.said.put({"event": "completed", "app": app, "write": True, "bytes": size})
+        self.say(event="requested", app=app, path=b"/tmp/x", write=True, bytes=size)
+        self.say(event="completed", app=app, write=True, bytes=size, waited_ns=5, took_ns=70)
 
 
 @pytest.fixture
@@ -87,9 +97,9 @@ def test_an_application_and_its_operations_are_reported(agent: FlowAgent, heard:
         assert (requested.op, requested.bytes) == (1, 100) and requested.storage
         completed = heard.next(events.IoCompleted)
         assert (completed.op, completed.bytes, completed.waited_ns, completed.took_ns) == (1, 100, 5, 70)
-        process.said.put({"event": "map_adopted", "app": "a", "epoch": 2, "aggregators": ["c1/2@h:1"]})
+        process.say(event="map_adopted", app="a", epoch=2, aggregators=["c1/2@h:1"])
         assert heard.next(events.ServerMapAdopted).aggregators == ("c1/2",)
-        process.said.put({"event": "aggregator_lost", "address": "c9@h:2"})
+        process.say(event="aggregator_lost", address="c9@h:2")
         assert heard.next(events.AggregatorLost).aggregator == "c9"
     assert heard.next(events.IoApplicationFinished).outcome == "done"
 
@@ -120,11 +130,11 @@ def test_operations_that_follow_each_other_fast_are_reported_together_and_none_i
         for _ in range(500):
             process.write()
             time.sleep(0.001)
-        told = messages = 0
+        told = messages = took_ns = 0
         while told < 500:
             completed = heard.next(events.IoCompleted)
-            told, messages = told + completed.operations, messages + 1
-        assert told == 500 and completed.op == 500 and messages <= 50
+            told, messages, took_ns = told + completed.operations, messages + 1, took_ns + completed.took_ns
+        assert told == 500 and completed.op == 500 and messages <= 50 and took_ns == 500 * 70
 
 
 def test_a_grant_reaches_the_process_and_its_next_operation_waits_again(
@@ -151,6 +161,28 @@ def test_a_grant_reaches_the_process_and_its_next_operation_waits_again(
             seen = max((p.version for p in heard.next(events.AggregatorReport).processes), default=0)
         adjust(3, 0.0, left_s=0.3)
         wait_until(lambda: process.asked[-1] == ("scheduled", "a", False))  # waiting ends
+
+
+def test_an_operation_that_waits_for_a_grant_is_reported_at_once(
+    agent: FlowAgent, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line of the agent, no report and no poll wakes the reporter here: only the process does."""
+    monkeypatch.setattr(reporter, "REPORT_S", 1e6)
+    monkeypatch.setattr("waystage.flows.agent.LEASE_S", 1e6)
+    process = Process()
+    with reported(process, "c1"):
+        process.begin()
+        app = heard.next(events.IoApplicationStarted).app
+        wanted = events.IoSettings(version=1, weight=0.0, until_ns=time.time_ns() + 10**15)
+        agent.adjusted(events.IoAdjusted(app=app, agent="n1", settings=wanted))
+        wait_until(lambda: ("scheduled", "a", True) in process.asked)
+        with monkeypatch.context() as polls:
+            polls.setattr(reporter, "POLL_S", 1000.0)
+            for _ in range(3):  # the first may be seen by the last poll of the usual length
+                process.write()
+                wait_until(process.said.empty)
+        process.write()
+    assert heard.next(events.IoRequested).op == 1
 
 
 def test_without_an_agent_the_process_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use waystage_collective::{Placement, ServerMap};
 use waystage_collective_wire::FileId;
 
-use crate::effect::RankId;
+use crate::effect::{RankId, Times};
 
 /// How long an application waits for grants after the control plane was last heard of.
 pub const SCHEDULE_NS: u64 = 30_000_000_000;
@@ -181,8 +181,8 @@ impl Control {
         self.waiting.push((Arc::clone(name), question));
     }
 
-    /// The operation has ended on all ranks.
-    pub fn finished(&mut self, name: &Arc<str>, file: FileId, now_ns: u64) {
+    /// The operation has ended on all ranks: its times.
+    pub fn finished(&mut self, name: &Arc<str>, file: FileId, now_ns: u64) -> Times {
         if let Some(known) = self.maps.get_mut(&file) {
             known.open = false;
         }
@@ -190,6 +190,7 @@ impl Control {
         app.phase = Phase::Idle;
         app.ops_done += 1;
         app.took_ns = now_ns.saturating_sub(app.began_ns);
+        Times { waited_ns: app.waited_ns, took_ns: app.took_ns }
     }
 
     /// Questions that may be answered now. Each uses up its grant.

@@ -174,6 +174,15 @@ pub enum Effect {
     Notice(Notice),
 }
 
+/// Times of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// From the request to the grant.
+    pub waited_ns: u64,
+    /// From then to the end on all ranks.
+    pub took_ns: u64,
+}
+
 /// What the control plane learns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -200,6 +209,8 @@ pub enum Notice {
         write: bool,
         /// Bytes moved.
         bytes: u64,
+        /// How long it waited and took.
+        times: Times,
     },
     /// A server map came into force.
     MapAdopted {

@@ -4,6 +4,7 @@
 //! the state machines decide.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ pub struct Aggregator {
 impl Aggregator {
     /// Bind the sockets and start. Errors name the socket and what to do.
     pub fn start(options: Options) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new()?);
         let mut event_loop = EventLoop::new(options, Arc::clone(&shared))?;
         let (waker, address) = (event_loop.waker(), event_loop.address().to_owned());
         let of = Arc::clone(&shared);
@@ -86,7 +87,12 @@ impl Aggregator {
 
     /// What has happened since the last call.
     pub fn notices(&self) -> Vec<Notice> {
-        std::mem::take(&mut *self.shared.notices.lock())
+        self.shared.take_notices()
+    }
+
+    /// A descriptor that can be read while notices wait; never read it.
+    pub fn noticed(&self) -> BorrowedFd<'_> {
+        self.shared.noticed()
     }
 
     /// Aggregators of the application's next operations, by name or address; none: the default.

@@ -1,5 +1,6 @@
 //! The aggregator process of collective I/O: `Aggregator`.
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,6 +138,11 @@ impl Aggregator {
         self.0.notices().into_iter().map(|notice| notice_dict(py, notice)).collect()
     }
 
+    /// A descriptor that can be read while notices wait.
+    fn fileno(&self) -> RawFd {
+        self.0.noticed().as_raw_fd()
+    }
+
     /// Aggregators of the application's next operations.
     fn set_server_map(&self, py: Python<'_>, app: &str, aggregators: Vec<String>) {
         py.detach(|| self.0.set_server_map(app, aggregators));
@@ -193,11 +199,13 @@ fn notice_dict(py: Python<'_>, notice: Notice) -> PyResult<Bound<'_, PyDict>> {
             found.set_item("write", write)?;
             found.set_item("bytes", bytes)?;
         }
-        Notice::Completed { app, write, bytes } => {
+        Notice::Completed { app, write, bytes, times } => {
             found.set_item("event", "completed")?;
             found.set_item("app", &*app)?;
             found.set_item("write", write)?;
             found.set_item("bytes", bytes)?;
+            found.set_item("waited_ns", times.waited_ns)?;
+            found.set_item("took_ns", times.took_ns)?;
         }
         Notice::MapAdopted { app, epoch, aggregators } => {
             found.set_item("event", "map_adopted")?;

@@ -29,8 +29,8 @@ from waystage.local_client import LocalClient
 log = logging.getLogger(__name__)
 
 REPORT_S = 1.0
-POLL_S, POLL_SCHEDULED_S = 0.02, 0.002
-"""How often the process is asked what has happened; more often where an operation may wait for a grant."""
+POLL_S = 0.02
+"""How often the process is asked what has happened, beside at once where an operation may wait for a grant."""
 
 RECONNECT_S = 1.0
 TIMEOUT_S = 1.0
@@ -51,6 +51,8 @@ class Aggregating(Steered, Protocol):
     def status(self) -> Mapping[str, Any]: ...
 
     def notices(self) -> Sequence[Mapping[str, Any]]: ...
+
+    def fileno(self) -> int: ...
 
 
 @contextlib.contextmanager
@@ -79,7 +81,8 @@ class _Application:
         self.next_try = 0.0
         self.op = 0
         self.done = 0
-        self.untold, self.untold_bytes = 0, 0
+        self.untold: list[Mapping[str, Any]] = []
+        """Notices of operations that have ended and are not reported yet."""
         self.told_at = 0.0
         self.served = (0, 0.0)
         """Bytes served when that was last reported, and the time."""
@@ -126,14 +129,15 @@ class _Reporter:
     # -- from the agent ---------------------------------------------------------------------------------
 
     def _read(self, left_s: float) -> None:
-        """Lines of the agent, for the time of one poll."""
-        scheduled = any(app.settings.scheduled for app in self._applications.values())
-        wait_s = max(0.0, min(POLL_SCHEDULED_S if scheduled else POLL_S, left_s))
+        """Lines of the agent, until there is something to do or for the time of one poll."""
+        wait_s = max(0.0, min(POLL_S, left_s))
         by_fd = {app.client.fileno(): app for app in self._applications.values() if app.client is not None}
-        ready, _, _ = select.select(list(by_fd), [], [], wait_s) if by_fd else ([], [], [])
-        if not by_fd:
-            self._ended.wait(wait_s)
-        for fd in ready:
+        scheduled = any(app.settings.scheduled for app in self._applications.values())
+        poller = select.poll()  # a node with many ranks has descriptors that `select` refuses
+        for fd in [*by_fd, self._process.fileno()] if scheduled else by_fd:
+            poller.register(fd, select.POLLIN)
+        ready = [fd for fd, _ in poller.poll(1000 * wait_s)]
+        for fd in by_fd.keys() & set(ready):
             app = by_fd[fd]
             try:
                 while app.client is not None and (line := app.client.receive(0)) is not None:
@@ -197,7 +201,7 @@ class _Reporter:
             self._say(app, app.open)
         elif kind == "completed":
             app.done += 1
-            app.untold, app.untold_bytes = app.untold + 1, app.untold_bytes + notice["bytes"]
+            app.untold.append(notice)
             if app.settings.scheduled or time.monotonic() - app.told_at >= BURST_S:
                 self._tell_completed(app)
         elif kind == "map_adopted":
@@ -208,19 +212,17 @@ class _Reporter:
             self._applications.pop(app.name, None)
 
     def _tell_completed(self, app: _Application) -> None:
-        status = self._status.get("apps", {}).get(app.name, {})
-        count, size = app.untold, app.untold_bytes
-        app.untold, app.untold_bytes, app.told_at = 0, 0, time.monotonic()
+        ended, app.untold, app.told_at = app.untold, [], time.monotonic()
         self._report(app)
         self._say(
             app,
             {
                 "type": "io-complete",
                 "op": app.done,
-                "bytes": size,
-                "waited_ns": status.get("waited_ns", 0),
-                "took_ns": status.get("took_ns", 0) * count,
-                "operations": count,
+                "bytes": sum(notice["bytes"] for notice in ended),
+                "waited_ns": sum(notice["waited_ns"] for notice in ended),
+                "took_ns": sum(notice["took_ns"] for notice in ended),
+                "operations": len(ended),
             },
         )
 

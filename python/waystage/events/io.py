@@ -134,7 +134,7 @@ class IoCompleted(OfAgent, Event, frozen=True, kw_only=True):
     """FINISH_IO: it is at the control point after it.
 
     `waited_ns` is from the request to the grant, `took_ns` from then to the end. `operations` of one is usual; short
-    operations that no grant is needed for are reported together.
+    operations that no grant is needed for are reported together, with the sums of their bytes and times.
     """
 
     journalled: ClassVar[bool] = False

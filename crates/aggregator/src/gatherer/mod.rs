@@ -418,8 +418,8 @@ impl Gatherer {
             }
             ToNode::Finished { file, write, bytes } => {
                 let app = Arc::clone(&self.member_file(rank, file)?.app);
-                self.control.finished(&app, file, now_ns);
-                out.push(Effect::Notice(Notice::Completed { app, write, bytes }));
+                let times = self.control.finished(&app, file, now_ns);
+                out.push(Effect::Notice(Notice::Completed { app, write, bytes, times }));
             }
             ToNode::Sync { file, number } => self.sync(rank, file, number, out)?,
             ToNode::Close { file } => self.close(rank, file, out)?,
