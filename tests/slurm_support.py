@@ -16,7 +16,7 @@ from waystage.worlds.lab.slurm import LabSlurm
 USER = 65534
 """nobody: Slurm gives no burst buffer to root, and a job of root would prove nothing about rights."""
 
-JOB_LIMIT_S = 60.0
+JOB_LIMIT_S = 120.0
 
 
 def until_true(ready: Callable[[], object], what: Callable[[], object] = str) -> None:

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from harness import command, ran, wait_until
+from harness import WAIT_S, command, ran, wait_until
 
 
 class Site:
@@ -53,7 +53,7 @@ class Site:
         request = urllib.request.Request(
             self.address + path, headers={"Authorization": f"Bearer {self.token}"}
         )
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             return str(answer.read().decode())
 
     def now(self, section: str) -> dict[str, Any]:
@@ -69,4 +69,4 @@ class Site:
             if process.poll() is None:
                 process.terminate()
         for process in self._running:
-            process.wait(30)
+            process.wait(WAIT_S)

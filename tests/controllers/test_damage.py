@@ -8,14 +8,13 @@ import signal
 import sqlite3
 import stat
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from harness import command, wait_until
+from harness import WAIT_S, command, wait_until
 from waystage.backplane import Backplane, BackplaneConfig, Missed
 from waystage.backplane.cursors import FileCursors
 from waystage.controllers import site
@@ -344,7 +343,7 @@ def test_a_durable_subscriber_whose_position_is_lost_is_notified(tmp_path: Path)
         Backplane.open() as backplane,
         backplane.subscribe("JobStarted", durable="reader", state_dir=tmp_path) as subscription,
     ):
-        item = subscription.get(5.0)
+        item = subscription.get(WAIT_S)
         assert item is not None and isinstance(item.event, Missed) and item.event.publisher == "*"
 
 
@@ -366,12 +365,13 @@ def test_the_command_says_it_in_one_sentence_each(before: Path, tmp_path: Path) 
     shutil.copytree(before, state)
     for file in FILES:
         (state / file).write_bytes(b"")
-    argv = command("controller", "--state-dir", str(state), "--quiet")
+    ready = tmp_path / "ready"
+    argv = command("controller", "--state-dir", str(state), "--quiet", "--ready-file", str(ready))
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
-        wait_until(lambda: len(list(state.glob("*.damaged-*"))) >= 3, ran, "what was set aside")
-        time.sleep(0.1)
+        wait_until(ready.exists, ran, "the controller's start")
         ran.send_signal(signal.SIGTERM)
         _, err = ran.communicate(timeout=60)
+    assert len(list(state.glob("*.damaged-*"))) >= 3, "what was set aside"
     assert ran.returncode == 0, err
     assert "Traceback" not in err and "internal error" not in err
     for file in FILES:

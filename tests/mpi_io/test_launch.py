@@ -134,7 +134,7 @@ def test_a_killed_supervisor_is_replaced_and_cleans_up_at_the_end(
         wait_until(lambda: set(supervisors_of(tag)) - set(before), "another supervisor")
         assert process.wait(DEADLINE_S) == 0
         wait_until(lambda: not folder.exists(), "the node's folder is removed")
-        assert not aggregators_of(tag)
+        wait_until(lambda: not aggregators_of(tag), "the aggregator's end")
     finally:
         process.kill()
 
@@ -165,7 +165,7 @@ def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, 
             os.kill(int(child), signal.SIGKILL)
         process.wait(DEADLINE_S)
         wait_until(lambda: not folder.exists(), "the node's folder is removed")
-        assert not aggregators_of(tag)
+        wait_until(lambda: not aggregators_of(tag), "the aggregator's end")
     finally:
         process.kill()
 

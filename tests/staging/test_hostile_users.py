@@ -236,6 +236,8 @@ def test_an_engine_cannot_be_traced_and_has_no_privileges_left(stage: Stage) -> 
     )
     wait_until(lambda: stage.engine(number), stage.process)
     pid = stage.engine(number)
+    # It is there when it is forked. It takes its name once it has become the user.
+    wait_until(lambda: Path(f"/proc/{pid}/comm").read_text() == "waystage-engine\n", stage.process)
     status = dict(
         line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
     )

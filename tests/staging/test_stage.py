@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import command, ran, wait_until
+from harness import WAIT_S, command, ran, wait_until
 from staging_support import ROOT, Stage, same
 from waystage.staging.processes import start_of
 
-SLOWLY = ("--bandwidth-limit", "60M")
+SLOWLY = ("--bandwidth-limit", "30M")
 """So that an engine is there to be killed."""
 
 NEEDS_ROOT = pytest.mark.skipif(not ROOT, reason="needs root, to act for another user")
@@ -167,7 +167,7 @@ def test_submits_wait_for_a_stager_that_is_being_restarted(stage: Stage) -> None
     )
     time.sleep(0.5)
     stage.start()
-    out, _ = client.communicate(timeout=60)
+    out, _ = client.communicate(timeout=WAIT_S)
     assert client.returncode == 0
     assert stage.wait(json.loads(out)["id"])[0]["state"] == "done"
 

@@ -67,6 +67,8 @@ def test_amounts_as_people_write_them(read, text, value) -> None:  # type: ignor
         (units.aqm, "pie", "codel"),
         (units.aqm, "red,10 %", "two shares"),
         (units.aqm, "red,30 %,10 %", "lower threshold"),
+        (units.policer, "1 Mbit,-", "RATE,BUCKET"),
+        (units.policer, "1 Mbit,8 bit", "RATE,BUCKET"),
         (units.aqm, "codel,5 ms", "codel"),
         (units.ecn, "yes", "aqm"),
     ],

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from harness import Waystage, command
+from harness import Waystage, command, wait_until
 from waystage.worlds.lab import wan
 
 WAIT_S = 60.0
@@ -116,15 +116,17 @@ def test_losses_copies_and_damage_are_counted(
         end,
     ):
         came: list[bytes] = []
+
+        def carried(sent: int) -> bool:
+            came.extend(waiting(target))
+            forward = wan.status(called)["directions"]["forward"]
+            return forward["in"] == sent and not forward["under_way"]
+
         for number in range(count):
             client.sendto(number.to_bytes(4, "big") * 10, where)
-            if number % 20 == 19:
-                time.sleep(0.002)
-                came += waiting(target)  # the target's buffer is a small one
-        deadline = time.monotonic() + WAIT_S
-        while (d := wan.status(called)["directions"]["forward"])["in"] < count or d["under_way"]:
-            assert time.monotonic() < deadline, d
-            time.sleep(0.02)
+            if number % 20 == 19:  # the buffers of the sockets are small ones
+                wait_until(lambda sent=number + 1: carried(sent), what="the way of twenty datagrams")  # type: ignore[misc]
+        d = wan.status(called)["directions"]["forward"]
         came += waiting(target)
         assert d["overflow"] == 0
         assert waystage("lab", "wan", "set", called, "--loss", "100%", "-q").code == 0

@@ -76,7 +76,10 @@ def policer(value: object) -> tuple[float, int]:
     words = [word.strip() for word in str(value).split(",")]
     if len(words) != 2:
         raise ValueError(f"{value} is no policer: write RATE,BUCKET, such as 100 Mbit,30 kB, or none")
-    bucket = parse_bytes(words[1])
+    try:
+        bucket = parse_bytes(words[1])
+    except UnitError as error:
+        raise ValueError(f"{error}; write RATE,BUCKET, such as 100 Mbit,30 kB, or none") from None
     if bucket < 1:
         raise ValueError(f"{value}: a policer without a bucket passes nothing: write one, such as 30 kB")
     return rate(words[0]), bucket
