@@ -112,12 +112,12 @@ class PrivateOvs:
     def groups(self, switch: str) -> str:
         return self.run("ovs-ofctl", "-O", "OpenFlow13,OpenFlow14", "dump-groups", switch)
 
-    def ping(self, namespace: str, ip: str, *, count: int = 1, timeout_s: float = 2) -> bool:
+    def ping(self, namespace: str, ip: str, *, count: int = 1, timeout_s: float = 30) -> bool:
         command = ("ip", "netns", "exec", namespace, "ping", "-q", "-i", "0.05", "-c", str(count))
         return subprocess.run([*command, "-w", str(timeout_s), ip], capture_output=True).returncode == 0
 
     def vsctl(self, *arguments: str) -> str:
-        return self.run("ovs-vsctl", f"--db=unix:{self.run_dir}/db.sock", "--timeout=10", *arguments)
+        return self.run("ovs-vsctl", f"--db=unix:{self.run_dir}/db.sock", "--timeout=60", *arguments)
 
     def run(self, *command: str, inside: bool = True) -> str:
         prefix = ("ip", "netns", "exec", self.name) if inside else ()

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from harness import WAIT_S
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.events import CablingError, HostSeen, LinkDown, LinkUse
 from waystage.interconnect.graphml import read_topology
@@ -25,17 +26,17 @@ def test_daemons_on_hosts_are_heard_and_the_cabling_is_found_to_be_as_given() ->
                 backplane.watch(HostSeen, host=host.name)
             source, target = topology.hosts[0].name, topology.storage_hosts[0]
             ping = ["ping", "-q", "-c", "3", "-i", "0.2", lab.host_ip(target)]
-            assert lab.exec(source, ping, stdout=subprocess.DEVNULL).wait(timeout=20) == 0
+            assert lab.exec(source, ping, stdout=subprocess.DEVNULL).wait(timeout=WAIT_S) == 0
             # A host is reported once: the controller may have heard it before we listened, but not in between.
             heard = bytes(backplane.snapshot().state)
             for host in lab.topology.hosts:
                 if f'"{host.name}":{{"switch"'.encode() not in heard:
-                    seen = backplane.wait(HostSeen, timeout=30, host=host.name)
+                    seen = backplane.wait(HostSeen, timeout=WAIT_S, host=host.name)
                     assert seen is not None, host.name
                     assert isinstance(seen.event, HostSeen)
                     assert (seen.event.switch, seen.event.port) == topology.attachment[host.name]
                     assert (seen.event.mac, seen.event.ip) == (host.mac, host.ip)
-            arrived = uses.get(10)
+            arrived = uses.get(WAIT_S)
             assert arrived is not None
             assert isinstance(arrived.event, LinkUse)
             assert {(u.node, u.port) for u in arrived.event.ports} == {
@@ -44,4 +45,4 @@ def test_daemons_on_hosts_are_heard_and_the_cabling_is_found_to_be_as_given() ->
             assert wrong.get(0) is None
             assert down.get(0) is None
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=WAIT_S) == 0

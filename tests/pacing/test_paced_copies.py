@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pacing_support import limited_by, moved_in, stands_still, until_moving
+from harness import wait_until
+from pacing_support import is_limited_by, moved_in, moves_between, stands_still, until_moving
 from waystage._native import TreeComparison, TreeCopy
 from waystage.native_options.copies import TreeCopyOptions
 
@@ -90,11 +91,15 @@ def test_empty_files_pause_as_well(tmp_path: Path) -> None:
         (tree / f"{name}").touch()
     with copying(tree) as copy:
         copy.pause()
-        time.sleep(0.3)
-        files = copy.progress()["files"]
-        assert files < 20_000
-        time.sleep(0.3)
-        assert copy.progress()["files"] == files
+        seen = [-1]
+
+        def stands() -> bool:
+            time.sleep(0.3)
+            seen.append(copy.progress()["files"])
+            return seen[-1] == seen[-2]
+
+        wait_until(stands, what="a copy that stands still")
+        assert seen[-1] < 20_000
         copy.resume()
         assert copy.wait(60) and copy.progress()["files"] == 20_000
 
@@ -105,10 +110,10 @@ def test_a_new_rate_holds_at_once_also_for_threads_that_sleep_for_an_old_one(lar
         copy.set_rate(low)
         time.sleep(0.3)
         copy.set_rate(40 * MIB)
-        assert 0.6 * 40 * MIB < moved_in(copy, 1.0) < 1.4 * 40 * MIB
+        moves_between(copy, 0.6 * 40 * MIB, 1.4 * 40 * MIB)
         copy.set_rate(8 * MIB)
-        assert 0.6 * 8 * MIB < moved_in(copy, 1.0) < 1.6 * 8 * MIB
-        assert limited_by(copy) == "rate"
+        moves_between(copy, 0.6 * 8 * MIB, 1.6 * 8 * MIB)
+        assert is_limited_by(copy, "rate")
         copy.set_rate(None)
         assert copy.wait(60)
     assert same(large)
@@ -124,7 +129,7 @@ def test_the_lower_of_the_users_limit_and_a_policys_rate_holds(large: Path) -> N
         assert moved_in(copy, 1.0) < 4 * MIB
         copy.set_rate(None)
         time.sleep(0.1)
-        assert 6 * MIB < moved_in(copy, 1.0) < 16 * MIB, "the user's own limit was lifted with the policy's"
+        moves_between(copy, 6 * MIB, 16 * MIB)  # the user's own limit is not lifted with the policy's
 
 
 def test_a_paused_copy_is_cancelled_at_once_and_the_same_copy_goes_on(large: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pacing_support import PATIENCE_S, limited_by, moved_in, stands_still, until_moving
+from pacing_support import PATIENCE_S, is_limited_by, moved_in, moves_between, stands_still, until_moving
 from waystage._native import (
     Augmentation,
     DedupProfile,
@@ -114,16 +114,15 @@ def test_a_load_pauses_resumes_and_delivers_every_byte_once(tree: Path) -> None:
         load.resume()
         load.set_rate(16 * MIB)
         time.sleep(0.2)
-        assert 0.5 * 16 * MIB < moved_in(load, 1.5) / 1.5 < 1.5 * 16 * MIB
-        assert limited_by(load) == "rate"
+        moves_between(load, 0.5 * 16 * MIB, 1.5 * 16 * MIB, 1.5)
+        assert is_limited_by(load, "rate")
         load.set_rate(None)
         assert delivered(load) == {f"f{number:02}": SIZE for number in range(FILES)}
 
 
 def test_a_load_whose_bytes_are_not_taken_is_limited_by_its_destination(tree: Path) -> None:
     with loading(tree, memory_bytes=4 * MIB) as load:
-        time.sleep(0.5)
-        assert limited_by(load) == "destination"
+        assert is_limited_by(load, "destination")
 
 
 @pytest.mark.parametrize("steal", [True, False])
@@ -177,8 +176,8 @@ def test_a_profile_pauses_resumes_and_reports_every_byte(tree: Path) -> None:
         task.resume()
         task.set_rate(8 * MIB)
         time.sleep(0.3)
-        assert 0.5 * 8 * MIB < moved_in(task, 1.5) / 1.5 < 1.6 * 8 * MIB
-        assert limited_by(task) == "rate"
+        moves_between(task, 0.5 * 8 * MIB, 1.6 * 8 * MIB, 1.5)
+        assert is_limited_by(task, "rate")
         task.set_rate(100 * MIB)
         time.sleep(0.3)
         assert moved_in(task, 1.0) < 1.6 * 16 * MIB, "the profile's own limit is the lower one"
@@ -247,7 +246,7 @@ def test_an_augmentation_pauses_resumes_and_makes_every_image(images: Path, tmp_
         assert stands_still(task)
         assert task.flow().limited_by == "paused"
         task.resume()
-        assert 15 * size < moved_in(task, 1.0) < 110 * size
+        moves_between(task, 15 * size, 110 * size)
         task.set_rate(None)
         assert task.wait(PATIENCE_S)
         counts, errors = task.finish()

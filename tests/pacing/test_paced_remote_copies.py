@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pacing_support import limited_by, moved_in, stands_still, until_moving
+from harness import wait_until
+from pacing_support import is_limited_by, moved_in, moves_between, stands_still, until_moving
 from remote_copy_support import Site, peer, server_here
 from waystage._native import RemoteCopy, WanServer
 from waystage.native_options.copies import RemoteCopyOptions
@@ -75,7 +76,7 @@ def test_a_new_rate_holds_in_both_directions(site: Site, content: bytes, push: b
         copy.set_rate(8 * MIB)
         until_moving(copy)
         time.sleep(1)
-        assert 0.5 * 8 * MIB < moved_in(copy, 2) / 2 < 1.7 * 8 * MIB
+        moves_between(copy, 0.5 * 8 * MIB, 1.7 * 8 * MIB, 2)
         copy.limit(2 * MIB)
         time.sleep(1)
         assert moved_in(copy, 2) / 2 < 4.5 * MIB, "the user's own limit is the lower one"
@@ -127,7 +128,7 @@ def test_a_mode_that_the_server_does_not_grant_is_noted_and_the_copy_goes_on(
         copy.set_mode("aggressive")
         with pytest.raises(ValueError, match="eager"):
             copy.set_mode("eager")
-        time.sleep(0.5)
+        wait_until(copy.notes, what="a note")
         assert ["does not grant mode aggressive" in note for note in copy.notes()] == [True]
         copy.set_rate(None)
         assert copy.wait(180)
@@ -160,7 +161,7 @@ def test_a_server_paces_and_pauses_its_sessions(site: Site, content: bytes, push
         server.resume()
         server.set_rate(8 * MIB)
         time.sleep(1)
-        assert 0.4 * 8 * MIB < moved_in(copy, 2) / 2 < 1.8 * 8 * MIB
+        moves_between(copy, 0.4 * 8 * MIB, 1.8 * 8 * MIB, 2)
         server.set_rate(None)
         assert copy.wait(180) and copy.complete
         assert moved(server) >= SIZE
@@ -175,6 +176,6 @@ def test_a_pushing_copy_says_what_limits_it(site: Site, content: bytes) -> None:
         copy.set_rate(6 * MIB)
         until_moving(copy, MIB)
         time.sleep(1)
-        assert limited_by(copy, 1.0) == "rate"
+        assert is_limited_by(copy, "rate", 1.0)
         copy.set_rate(None)
         assert copy.wait(180)
