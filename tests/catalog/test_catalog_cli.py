@@ -93,7 +93,7 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_with(tmp_path: Path) -> Non
     code = (
         "import sys, time; from waystage.catalog import recording; from waystage.cli.main import main\n"
         "add = recording.Recorder.add\n"
-        "def slow(self, batch): add(self, batch); print('added', flush=True); time.sleep(30)\n"
+        "def slow(self, batch): add(self, batch); print('added', flush=True); time.sleep(90)\n"
         "recording.Recorder.add = slow\n"
         f"main(['catalog', 'build', {str(tree)!r}, {str(catalog)!r}])\n"
     )
@@ -101,7 +101,7 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_with(tmp_path: Path) -> Non
     assert process.stdout is not None
     assert process.stdout.readline() == b"added\n"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"interrupted" in said
     assert not catalog.exists()

@@ -171,7 +171,7 @@ def test_termination_unwinds_as_an_interrupt_does(tmp_path: Path) -> None:
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=50)
     assert out == "cleaned up\n" and "interrupted" in err
     assert process.returncode == ExitCode.INTERRUPTED
 

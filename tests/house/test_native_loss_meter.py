@@ -135,7 +135,7 @@ def test_streams_without_a_path_are_named_and_other_threads_run_meanwhile(
     )
     meter = LossMeter([there, nowhere])
     unreached: list[int] = []
-    waiting = threading.Thread(target=lambda: unreached.extend(meter.warm_up(0.5)))
+    waiting = threading.Thread(target=lambda: unreached.extend(meter.warm_up(3)))
     waiting.start()
     counted = 0
     while waiting.is_alive():

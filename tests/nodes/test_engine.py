@@ -41,7 +41,7 @@ def run(cluster: DaskCluster, tasks: list[Task], **more: Any) -> list[Any]:
     return found
 
 
-def until(what: Any, seconds: float = 30.0) -> None:
+def until(what: Any, seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline

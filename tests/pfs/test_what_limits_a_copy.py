@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pacing_support import limited_by, until_moving
+from pacing_support import is_limited_by, until_moving
 from pfs_support import Mount
 from waystage._native import TreeCopy
 from waystage.native_options.copies import TreeCopyOptions
@@ -35,7 +35,4 @@ def test_the_slow_end_is_named(mount: Mount, point: Path, tmp_path: Path, slow: 
     with TreeCopy(*ends, TreeCopyOptions(workers=2)) as copy:
         until_moving(copy)
         # On a busy machine another wait may be the largest in one interval, but not in all of them.
-        seen: list[str] = []
-        while slow not in seen:
-            assert not copy.wait(0), seen
-            seen.append(limited_by(copy, 0.5))
+        assert is_limited_by(copy, slow, 0.5)

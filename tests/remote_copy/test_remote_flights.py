@@ -24,7 +24,7 @@ QUIET_S = 0.3
 CONTENT_BYTES = 1000
 """Datagrams of the sender with this size carry contents: its other first messages over UDP are short."""
 
-ATTEMPTS = 4
+ATTEMPTS = 10
 """On a busy machine an end may be slow to send all: that makes more turns, never fewer."""
 
 

@@ -234,7 +234,7 @@ def start(tree: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"

@@ -268,7 +268,7 @@ def test_workers_end_when_their_parent_is_killed(sweep: Write, tmp_path: Path) -
         process.kill()
         process.wait()
     assert workers
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while any(alive(pid) for pid in workers) and time.monotonic() < until:
         time.sleep(0.05)
     assert [pid for pid in workers if alive(pid)] == []

@@ -447,7 +447,7 @@ def test_ctrl_c_ends_a_long_run_and_keeps_what_was_done(tmp_path: Path) -> None:
     process.stderr.readline()  # the first word of progress: it runs
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=90)
     assert process.returncode == 130, said
     kept = msgspec.json.decode((tmp_path / "out" / "result.json").read_bytes())
     assert kept["interrupted"] is True
