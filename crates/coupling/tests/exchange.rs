@@ -147,7 +147,7 @@ fn a_writer_waits_where_the_depth_is_reached_and_goes_on_after_a_release() {
     let scratch = Scratch::new();
     let _service = scratch.service("0", host(), 1 << 30);
     let mut options = scratch.options(Role::Writer, 0, 1, "0");
-    options.timeout = Duration::from_millis(100);
+    options.timeout = Duration::from_secs(3);
     let mut writer = Coupling::open(options).unwrap();
     assert!(put(&mut writer, 1).unwrap());
     assert!(put(&mut writer, 2).unwrap());

@@ -195,39 +195,40 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
 fn a_copy_that_either_side_stops_ends_soon() {
     for stop_server in [false, true] {
         for (push, udp) in WAYS {
-            let site = Site::new(&format!("stop-{stop_server}-{push}-{udp}"));
-            if !stop_server {
-                // All of it fits into what is in flight: the sender waits for its delivery.
-                fs::write(site.path("from/large"), vec![7; 3 << 20]).unwrap();
-            }
-            // A limit that the server sets while the copy runs reaches its sender. On a busy machine the copy may
-            // have ended before that.
-            let limited = || {
-                site.server.limit(None, HashMap::new());
-                let _ = fs::remove_dir_all(site.path("to"));
-                let copy = site.copy(push, udp, "to");
-                copy.limit(Some(1 << 20));
-                site.server.limit(Some(1 << 20), HashMap::new());
-                std::thread::sleep(Duration::from_millis(400));
-                copy.wait(Duration::ZERO).is_none().then_some(copy)
-            };
-            let copy = (0..10).find_map(|_| limited()).expect("the limit does not hold");
-            let began = Instant::now();
-            if stop_server {
-                site.server.stop();
-            } else {
-                copy.stop();
-            }
-            let result = copy.wait(Duration::from_secs(30)).unwrap();
-            let error = result.unwrap_err();
-            // To the client a server that stops is a connection that was lost.
-            assert_eq!(error.kind(), if stop_server { "lost" } else { "stopped" }, "{error}");
-            eprintln!(
-                "TIME {:?} push={push} udp={udp} server={stop_server} {}",
-                began.elapsed(),
-                error.kind()
-            );
-            assert!(began.elapsed() < SOON, "{:?} {push} {udp} {stop_server}", began.elapsed());
+            // A busy machine may be late once. A copy that waits to be aborted is late each time.
+            let soon = (0..5).any(|_| stopped(stop_server, push, udp) < SOON);
+            assert!(soon, "push={push} udp={udp} stop_server={stop_server}");
         }
     }
+}
+
+/// How long a copy takes to end once its server, or else the copy itself, is told to stop.
+fn stopped(stop_server: bool, push: bool, udp: bool) -> Duration {
+    let site = Site::new(&format!("stop-{stop_server}-{push}-{udp}"));
+    if !stop_server {
+        // All of it fits into what is in flight: the sender waits for its delivery.
+        fs::write(site.path("from/large"), vec![7; 3 << 20]).unwrap();
+    }
+    // A limit that the server sets while the copy runs reaches its sender. On a busy machine the copy may have ended
+    // before that.
+    let limited = || {
+        site.server.limit(None, HashMap::new());
+        let _ = fs::remove_dir_all(site.path("to"));
+        let copy = site.copy(push, udp, "to");
+        copy.limit(Some(1 << 20));
+        site.server.limit(Some(1 << 20), HashMap::new());
+        std::thread::sleep(Duration::from_millis(400));
+        copy.wait(Duration::ZERO).is_none().then_some(copy)
+    };
+    let copy = (0..10).find_map(|_| limited()).expect("the limit does not hold");
+    let began = Instant::now();
+    if stop_server {
+        site.server.stop();
+    } else {
+        copy.stop();
+    }
+    let error = copy.wait(Duration::from_secs(60)).unwrap().unwrap_err();
+    // To the client a server that stops is a connection that was lost.
+    assert_eq!(error.kind(), if stop_server { "lost" } else { "stopped" }, "{error}");
+    began.elapsed()
 }
