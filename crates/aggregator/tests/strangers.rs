@@ -119,11 +119,15 @@ fn say(stream: &mut UnixStream, message: &ToNode) {
 }
 
 /// The next message; None where the connection has ended.
+/// The next message but those that say that the process is alive.
 fn hear(stream: &mut UnixStream) -> Option<ToRank> {
     let (mut frames, mut byte) = (Frames::default(), [0]);
     loop {
         if let Some(body) = frames.next_body(MOST_BODY_BYTES).unwrap() {
-            return Some(ToRank::decode(&body).unwrap());
+            match ToRank::decode(&body).unwrap() {
+                ToRank::Alive {} => continue,
+                message => return Some(message),
+            }
         }
         if stream.read(&mut byte).unwrap_or(0) == 0 {
             return None;

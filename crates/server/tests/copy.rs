@@ -202,7 +202,7 @@ fn a_copy_that_either_side_stops_ends_soon() {
     }
 }
 
-/// How long a copy takes to end once its server, or else the copy itself, is told to stop.
+/// How long a copy takes to end once its server, or else the copy itself, is asked to stop.
 fn stopped(stop_server: bool, push: bool, udp: bool) -> Duration {
     let site = Site::new(&format!("stop-{stop_server}-{push}-{udp}"));
     if !stop_server {

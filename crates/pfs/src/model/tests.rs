@@ -112,21 +112,24 @@ fn invalid_services_are_refused() {
     assert!(Model::new(Vec::new(), Vec::new()).is_err());
 }
 
-/// The same target in steps of a microsecond, each looking at every request.
+/// In a microsecond: the coarser they are, the more is lost at each change of the number in service.
+const STEPS: u64 = 20;
+
+/// The same target in `STEPS` of a microsecond, each looking at every request; ends in microseconds.
 fn naive(arrivals: &[(u64, u64)], slots: usize, curve: &Slowdown) -> Vec<f64> {
     let mut left: Vec<f64> = arrivals.iter().map(|(_, bytes)| *bytes as f64).collect();
     let mut ends = vec![f64::NAN; arrivals.len()];
     let mut at = 0_u64;
     while ends.iter().any(|end| end.is_nan()) {
         let here: Vec<usize> = (0..arrivals.len())
-            .filter(|&i| arrivals[i].0 <= at && ends[i].is_nan())
+            .filter(|&i| arrivals[i].0 * STEPS <= at && ends[i].is_nan())
             .take(slots)
             .collect();
         at += 1;
         for &i in &here {
-            left[i] -= 1.0 / curve.at(here.len());
+            left[i] -= 1.0 / (STEPS as f64 * curve.at(here.len()));
             if left[i] <= 1e-9 {
-                ends[i] = at as f64;
+                ends[i] = at as f64 / STEPS as f64;
             }
         }
     }
