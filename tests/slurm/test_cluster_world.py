@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -76,6 +77,57 @@ def test_jobs_run_through_slurm_and_slurm_reports_them(controlled: Cluster, tmp_
     assert {job["job_id"] for job in jobs} <= started
     assert all(job_id.isdigit() for job_id in started | ended)
     controlled.lab.check()  # the lab's own controller is there again
+
+
+COLLECTIVE = """
+name: written
+topology: paper
+policies: [io-fcfs]
+sets: 1
+file_systems: [{name: scratch, targets: 2, bytes_per_s: 200 MB}]
+jobs:
+  count: 2
+  nodes: 2
+  concurrent: 2
+  placement: [[c4, c1], [c5, c2]]
+  collective: {file_system: scratch, bytes: 4 MB, operations: 3, compute_s: 0.2, buffer: 1 MiB, processes_per_node: 2}
+limits: {staging_s: 60, compute_s: 90}
+"""
+
+
+def wrote_together(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The records of the operations, of two jobs with three each."""
+    jobs = result["jobs"]
+    assert [job.get("status", "done") for job in jobs] == ["done", "done"], [job.get("cause") for job in jobs]
+    records: list[dict[str, Any]] = result["io"]
+    assert sorted((one.get("index", 0), one["op"]) for one in records) == [
+        (index, op) for index in (0, 1) for op in (1, 2, 3)
+    ]
+    for one in records:
+        job = next(job for job in jobs if job["job_id"] == one["job_id"])
+        assert job["started_at_s"] < one["requested_at_s"] < job["ended_at_s"]
+        assert one["bytes"] == 4_000_000 and one["took_s"] > 0
+    return records
+
+
+def test_collective_io_runs_through_slurm_under_a_schedule(controlled: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "written.yaml"
+    file.write_text(COLLECTIVE)
+    environment = {**os.environ, **controlled.slurm.environment}
+    for turn in ("first", "second"):  # on one lab: nothing of the first is in the way
+        out = tmp_path / turn
+        done = ran([*words(file, out), "--json"], env=environment, timeout=300)
+        assert done.code in (0, 7), done
+        result = json.loads((out / "result.json").read_text())
+        wrote_together(result)
+        assert [one["kind"] for one in result["alone"]] == [result["jobs"][0]["kind"]]
+        events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+        job_of = {e["body"]["app"]: e["body"]["job_id"] for e in events if e["type"] == "IoApplicationStarted"}
+        assert {job["job_id"] for job in result["jobs"]} == set(job_of.values())
+        ended = [e["body"] for e in events if e["type"] == "IoCompleted"]
+        assert sum(body.get("operations", 1) for body in ended) == 6, "the controller knows of each"
+    for place in ("pfs", "pfs-data"):
+        assert not any((controlled.lab.run_dir / place / "scratch").iterdir())
 
 
 def test_a_program_that_fails_is_in_the_record(controlled: Cluster, tmp_path: Path) -> None:
@@ -159,7 +211,7 @@ def test_a_job_that_reaches_no_controller_says_so_in_its_record(tmp_path: Path) 
     slurm = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "c1"}
     line = [sys.executable, "-m", "waystage.worlds.cluster.job", str(order), str(record)]
     assert ran(line, env={**os.environ, **slurm}).code == 0
-    told = json.loads(record.read_text())
+    told = json.loads(record.read_text())["record"]
     assert told["status"] == "failed" and told["cause"].startswith("c1: cannot reach ")
 
 

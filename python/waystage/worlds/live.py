@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from waystage.backplane import Backplane, BackplaneError
 from waystage.events import Envelope, EventError
 from waystage.experiment.queue import node_queue
-from waystage.experiment.results import JobRecord, RunResult
+from waystage.experiment.results import AloneRecord, IoRecord, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
-from waystage.experiment.workload import JobRequest
+from waystage.experiment.workload import JobRequest, jobs_of_set
 from waystage.machine import SHORT_OF_CPU_IDLE_PCT, CpuWatch
 from waystage.task import Progress
 from waystage.worlds.base import PolicyRun, WorldError
@@ -117,6 +119,18 @@ class LiveRun(PolicyRun):
             job_id=lambda job: f"{name}-{job.index + 1}",
             stop_on_failure=self.experiment.limits.on_failure == "stop",
         ).run(done, check)
+
+    def lone_jobs(self) -> list[JobRequest]:
+        """One job of each kind that does collective I/O, to be run without others: what stretches are of."""
+        requests = jobs_of_set(self.experiment, self.topology, 0)
+        kinds = {request.kind: request for request in reversed(requests) if request.collective is not None}
+        return [msgspec.structs.replace(request, submit_s=0.0) for _, request in sorted(kinds.items())]
+
+    def ran_alone(self, jobs: Sequence[JobRecord], io: Sequence[IoRecord]) -> None:
+        """Keep what one of `lone_jobs` took."""
+        if jobs and jobs[0].status == "done":
+            io_s = sum(operation.io_s for operation in io)
+            self.result.alone.append(AloneRecord(kind=jobs[0].kind, job_s=jobs[0].job_s, io_s=io_s))
 
     def _finish(self) -> None:
         result = self.result

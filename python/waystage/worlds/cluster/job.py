@@ -23,17 +23,18 @@ import msgspec
 from waystage.backplane import Backplane, BackplaneError
 from waystage.events import Envelope, Event, EventError, JobFinished, JobStarted, envelope
 from waystage.experiment.queue import Start
-from waystage.experiment.results import JobRecord
+from waystage.experiment.workload import JobRequest
 from waystage.jobs.hostlist import expand
 from waystage.jobs.notify import Notifier
 from waystage.outputs import write_whole
 from waystage.worlds.base import job_record
 from waystage.worlds.cluster.controllers import connection
-from waystage.worlds.cluster.order import JobOrder
+from waystage.worlds.cluster.order import JobDone, JobOrder
 from waystage.worlds.cluster.parts import SiteParts, SlurmLabParts
+from waystage.worlds.lab.collective import Operation
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
-from waystage.worlds.lab.one_job import JobRun, Parts
+from waystage.worlds.lab.one_job import JobRun
 
 PATIENCE_S = 30.0
 """How long a notification waits for a controller that a busy machine stalls."""
@@ -60,21 +61,20 @@ def main(order_file: str, record_file: str) -> int:
     start = Start(job_id=os.environ["SLURM_JOB_ID"], nodes=order.nodes or by_slurm)
     began = time.time()
     try:
-        record = _run(order, start, reorders=start.nodes != by_slurm)
+        done = _run(order, start, reorders=start.nodes != by_slurm)
     except (BackplaneError, EventError, LabError, OSError) as error:
         # The command reads records; what else a job prints is on a node.
         run = {"policy": order.policy, "set": order.set_index, "submitted_at_s": 0.0}
         took = {"in": 0.0, "compute": 0.0, "out": 0.0}
-        record = job_record(
-            order.request, start, f"{start.nodes[0]}: {error}", (began, time.time()), took, **run
-        )
-    write_whole(Path(record_file), msgspec.json.encode(record))
+        cause = f"{start.nodes[0]}: {error}"
+        done = JobDone(record=job_record(order.request, start, cause, (began, time.time()), took, **run))
+    write_whole(Path(record_file), msgspec.json.encode(done))
     return 0
 
 
-def _run(order: JobOrder, start: Start, *, reorders: bool) -> JobRecord:
+def _run(order: JobOrder, start: Start, *, reorders: bool) -> JobDone:
     """Raises BackplaneError where the controller does not answer, LabError where the lab is gone."""
-    parts: Parts
+    parts: SlurmLabParts | SiteParts
     if order.lab:
         parts = SlurmLabParts(Lab.attach(order.lab), order.mpirun)
     else:
@@ -85,6 +85,11 @@ def _run(order: JobOrder, start: Start, *, reorders: bool) -> JobRecord:
         stop.set()  # scancel, or a time limit: parts end, and what they left is removed
 
     signal.signal(signal.SIGTERM, end)
+    operations: list[Operation] = []
+
+    def phases(request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
+        operations.extend(parts.phases(request, start, limit_s, stop))
+
     config = connection(order.options, f"job-{start.job_id}", order.endpoint)
     with Notifier(PartsOnly(Backplane.open(config), reorders), patience_s=PATIENCE_S) as notifier:
         run = JobRun(
@@ -95,8 +100,9 @@ def _run(order: JobOrder, start: Start, *, reorders: bool) -> JobRecord:
             set_index=order.set_index,
             set_began_s=0.0,
             now=time.time,
+            phases=phases,
         )
-        return run(order.request, start, stop)
+        return JobDone(record=run(order.request, start, stop), operations=tuple(operations))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
 from waystage.backplane import Backplane
 from waystage.experiment.checks import policy_options
 from waystage.experiment.schema import Experiment, PolicyChoice
+from waystage.worlds.lab import collective
 from waystage.worlds.lab.controller_process import start_controller
 from waystage.worlds.lab.daemons import Daemon
 from waystage.worlds.lab.lab import Lab
@@ -68,6 +70,10 @@ class LabSite:
             self._lab, choice.name, policy_options(choice, experiment, number), name=name
         ) as control:
             yield control.backplane
+
+    def file_systems(self, experiment: Experiment) -> AbstractContextManager[None]:
+        """Inside, those of the experiment's collective I/O are mounted. Raises LabError."""
+        return collective.storage(self._lab, experiment)
 
     def check(self) -> None:
         """Raises LabError naming what has died."""

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from waystage.events import Direction
@@ -25,6 +25,7 @@ from waystage.experiment.schema import ClusterOptions, Compute
 from waystage.experiment.workload import JobRequest
 from waystage.worlds.base import JobFailed
 from waystage.worlds.lab import mpi
+from waystage.worlds.lab.collective import LabStorage, Operation, PhasesProgram
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.parts import LabParts, nodes_of
@@ -68,6 +69,19 @@ class SlurmLabParts(LabParts):
     def compute(self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
         compute_in_allocation(request.compute, start, self._options, limit_s, stop)
 
+    def phases(
+        self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event
+    ) -> list[Operation]:
+        """Collective I/O to the lab's emulated file systems, which the run has mounted."""
+        storage, flows = LabStorage(self._lab), {"WAYSTAGE_FLOWS": str(self._lab.flow_socket)}
+        program = storage.program(request, start)
+        try:
+            found = phases_in_allocation(program, request, start, self._options, limit_s, stop, flows)
+            storage.verify(program, request, start)
+            return found
+        finally:
+            storage.remove(request, start)
+
 
 class SiteParts:
     """A job of any other Slurm. `storage_dir` is a directory that every node sees."""
@@ -110,6 +124,21 @@ class SiteParts:
 
     def compute(self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
         compute_in_allocation(request.compute, start, self._options, limit_s, stop)
+
+    def phases(
+        self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event
+    ) -> list[Operation]:
+        """Collective I/O to a file in `storage_dir`, by the site's own storage and aggregators."""
+        assert request.collective is not None
+        place = self._storage / "jobs" / f"{start.job_id}-io"
+        program = PhasesProgram(request.collective, start, place)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            found = phases_in_allocation(program, request, start, self._options, limit_s, stop, {})
+            program.verify(place)
+            return found
+        except OSError as error:
+            raise JobFailed(f"{place}: {error.strerror}") from None
 
     def io(self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
         assert request.io is not None
@@ -183,17 +212,53 @@ def compute_in_allocation(
         )
     except LabError as error:
         raise JobFailed(str(error)) from None
-    per_node = compute.processes_per_node
-    hosts = ",".join(f"{node}:{per_node}" for node in start.nodes)
-    words = ["mpirun", "--host", hosts, "-np", str(len(start.nodes) * per_node), *options]
-    if os.geteuid() == 0:
-        words.insert(1, "--allow-run-as-root")
+    words = _mpirun(start, compute.processes_per_node, options)
     if compute.launcher:
         words = [sys.executable, "-m", "waystage", *compute.launcher, *words]
     _run([*words, *program], f"program {compute.program} of job {start.job_id}", limit_s, stop)
 
 
+def phases_in_allocation(
+    program: PhasesProgram,
+    request: JobRequest,
+    start: Start,
+    options: Sequence[str],
+    limit_s: float,
+    stop: threading.Event,
+    variables: Mapping[str, str],
+) -> list[Operation]:
+    """Run a program with collective I/O on the job's nodes, an aggregator on each. Raises JobFailed."""
+    assert request.collective is not None
+    what = f"collective I/O of job {start.job_id}"
+    exported = {**variables, **program.variables()}
+    options = [*options, *(word for name in exported for word in ("-x", name))]
+    try:
+        words = [*program.launcher(), *_mpirun(start, request.collective.processes_per_node, options)]
+        words += program.words()
+        program.load()
+    except LabError as error:
+        raise JobFailed(f"{what}: {error}") from None
+    except OSError as error:
+        raise JobFailed(f"{what}: {error.filename}: {error.strerror}") from None
+    return program.wait(_started(words, what, exported, program.heard), limit_s, stop)
+
+
+def _mpirun(start: Start, per_node: int, options: Sequence[str]) -> list[str]:
+    hosts = ",".join(f"{node}:{per_node}" for node in start.nodes)
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return ["mpirun", *root, "--host", hosts, "-np", str(len(start.nodes) * per_node), *options]
+
+
 def _run(words: Sequence[str], what: str, limit_s: float, stop: threading.Event) -> None:
+    _started(words, what).wait(limit_s, stop)
+
+
+def _started(
+    words: Sequence[str],
+    what: str,
+    variables: Mapping[str, str] | None = None,
+    heard: Callable[[str], None] | None = None,
+) -> SupervisedProcess:
     try:
         process = subprocess.Popen(
             list(words),
@@ -203,10 +268,11 @@ def _run(words: Sequence[str], what: str, limit_s: float, stop: threading.Event)
             text=True,
             errors="replace",
             start_new_session=True,
+            env={**os.environ, **(variables or {})},
         )
     except OSError as error:
         raise JobFailed(f"{what}: {words[0]}: {error.strerror}") from None
-    SupervisedProcess(process, what).wait(limit_s, stop)
+    return SupervisedProcess(process, what, heard=heard)
 
 
 def _make_files(folder: Path, size: int, files: int) -> None:

@@ -17,14 +17,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
 
 from waystage.backplane import Backplane
 from waystage.experiment.queue import Start
-from waystage.experiment.results import JobRecord, RunResult
+from waystage.experiment.results import IoRecord, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest
 from waystage.machine import describe
@@ -36,6 +35,7 @@ from waystage.worlds.cluster import submission
 from waystage.worlds.cluster.controllers import connection
 from waystage.worlds.cluster.lab_site import lab_of
 from waystage.worlds.cluster.order import JobOrder
+from waystage.worlds.lab import collective
 from waystage.worlds.live import TOLD_LATE_NS, USE_LIMIT_S, LiveRun, watching
 from waystage.worlds.recorder import Watcher
 
@@ -69,24 +69,49 @@ class _Run(LiveRun):
         self._check()
         (self.out / FOLDER).mkdir(parents=True, exist_ok=True)
 
-    def place(self) -> AbstractContextManager[object]:
-        return self._lab or nullcontext()
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            if self._lab is not None:
+                stack.enter_context(self._lab)
+                stack.enter_context(self._lab.file_systems(self.experiment))
+            yield
 
     def run_all(self) -> None:
         try:
             self.run_sets()
+            self._run_alone()
         except SlurmError as error:
             raise WorldError(str(error)) from None
+
+    def _run_alone(self) -> None:
+        """Under a controller without a policy where this can be had, else under the site's."""
+        lone = self.lone_jobs()
+        if not lone:
+            return
+        choice, operations = PolicyChoice(name="null"), collective.Operations()
+        with self._controller(choice, -1) as backplane, watching(backplane, operations):
+            for request in lone:
+                self._progress(f"{request.kind} alone", 1.0)
+                jobs: list[JobRecord] = []
+                io: list[IoRecord] = []
+
+                def run_job(request: JobRequest, start: Start, stop: threading.Event) -> JobRecord:
+                    return self._job(request, start, stop, choice, 0, time.time(), operations, io)  # noqa: B023
+
+                self.run_jobs((request,), run_job, f"alone-{request.kind}", jobs.append, self._still_there)
+                self.ran_alone(jobs, io)
 
     def run_set(self, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]) -> bool:
         self.report(choice, number, "preparing the controller")
         self.recorder.begin(choice.shown, number)
-        with self._controller(choice, number) as backplane, watching(backplane, self.recorder):
+        operations = collective.Operations()
+        with self._controller(choice, number) as backplane, watching(backplane, self.recorder, operations):
             self.recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
             began = time.time()
 
             def run_job(request: JobRequest, start: Start, stop: threading.Event) -> JobRecord:
-                return self._job(request, start, stop, choice, number, began)
+                return self._job(request, start, stop, choice, number, began, operations, self.result.io)
 
             done = self.counting(choice, number, len(jobs))
             whole = self.run_jobs(jobs, run_job, f"{choice.shown}-{number + 1}", done, self._still_there)
@@ -101,8 +126,10 @@ class _Run(LiveRun):
         choice: PolicyChoice,
         number: int,
         began: float,
+        operations: collective.Operations,
+        io: list[IoRecord],
     ) -> JobRecord:
-        """Submit one job and wait for it; its own faults are in the record."""
+        """Submit one job and wait for it; its own faults are in the record. Its collective I/O is added to `io`."""
         order = JobOrder(
             request=request,
             nodes=start.nodes if self._options.placement == "file" else (),
@@ -119,14 +146,25 @@ class _Run(LiveRun):
         job_id = ""
         try:
             job_id = submission.submit(order, folder, start.job_id, self._enter)
-            record = submission.wait(job_id, folder / f"{start.job_id}.record.json", self._enter, stop)
+            done = submission.wait(job_id, folder / f"{start.job_id}.record.json", self._enter, stop)
         except JobFailed as failure:
             if job_id:
                 submission.cancel(job_id, self._enter)
             now = time.time() - self.begin_s
             times, took = (now, now), {"in": 0.0, "compute": 0.0, "out": 0.0}
-            run = {"policy": choice.shown, "set": number, "submitted_at_s": submitted}
-            return job_record(request, start, str(failure), times, took, **run)
+            return job_record(
+                request,
+                start,
+                str(failure),
+                times,
+                took,
+                policy=choice.shown,
+                set=number,
+                submitted_at_s=submitted,
+            )
+        record = done.record
+        for one in operations.records(done.operations, request, record.job_id, self.begin_s):
+            io.append(msgspec.structs.replace(one, policy=choice.shown, set=number))
         return msgspec.structs.replace(
             record,
             submitted_at_s=submitted,
@@ -165,11 +203,15 @@ class _Run(LiveRun):
                 f"Slurm has no node {missing}, which topology {self.topology.name} has: choose the cluster's topology, "
                 "or leave nodes to Slurm with cluster: {placement: slurm}"
             )
-        jobs = self.experiment.jobs
-        if jobs.collective is not None or any(mix.collective is not None for mix in jobs.mixes):
-            raise Unfit("jobs.collective: not run on clusters yet; use --on lab or --on sim")
         if self._lab is not None:
+            collective.check(self.experiment)
             return
+        for what in collective.collectives(self.experiment):
+            if what.slow or what.noise:
+                raise Unfit(
+                    "collective.slow and collective.noise: a cluster's aggregators are as they are; use --on lab or "
+                    "--on sim, or leave them out"
+                )
         if len(self.experiment.policies) > 1 and not self._options.set_policy:
             raise Unfit(
                 "the running controller has one policy: name one with --policy, or give the command that changes it "

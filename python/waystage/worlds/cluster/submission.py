@@ -16,12 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from waystage.experiment.results import JobRecord
 from waystage.outputs import write_whole
 from waystage.slurm import commands
 from waystage.slurm.errors import SlurmError
 from waystage.worlds.base import JobFailed
-from waystage.worlds.cluster.order import JobOrder
+from waystage.worlds.cluster.order import JobDone, JobOrder
 
 POLL_S = 0.3
 GRACE_S = 10.0
@@ -49,8 +48,9 @@ def submit(order: JobOrder, folder: Path, name: str, enter: Prefix) -> str:
     limits, request = order.limits, order.request
     minutes = int((2 * limits.staging_s + limits.compute_s + OVERHEAD_S) / 60) + 1
     words = [*enter.words, "sbatch", "--parsable", f"--job-name={name}", f"--time={minutes}", "--exclusive"]
-    words += [f"--nodes={request.nodes}", f"--ntasks={request.nodes * request.compute.processes_per_node}"]
-    words += [f"--ntasks-per-node={request.compute.processes_per_node}", "--overcommit", "--no-requeue"]
+    per_node = (request.collective or request.compute).processes_per_node
+    words += [f"--nodes={request.nodes}", f"--ntasks={request.nodes * per_node}"]
+    words += [f"--ntasks-per-node={per_node}", "--overcommit", "--no-requeue"]
     words += [f"--output={folder / name}.out", "--signal=B:TERM@30"]
     if order.nodes:
         words.append(f"--nodelist={','.join(order.nodes)}")
@@ -64,7 +64,7 @@ def submit(order: JobOrder, folder: Path, name: str, enter: Prefix) -> str:
     return found[0]
 
 
-def wait(job_id: str, record_file: Path, enter: Prefix, stop: threading.Event) -> JobRecord:
+def wait(job_id: str, record_file: Path, enter: Prefix, stop: threading.Event) -> JobDone:
     """The job's record once it has ended. Raises JobFailed; then it is cancelled."""
     ended_at: float | None = None
     state = ""
@@ -73,7 +73,7 @@ def wait(job_id: str, record_file: Path, enter: Prefix, stop: threading.Event) -
             cancel(job_id, enter)
             raise JobFailed("was stopped with the run")
         if record_file.exists():
-            return msgspec.json.decode(record_file.read_bytes(), type=JobRecord)
+            return msgspec.json.decode(record_file.read_bytes(), type=JobDone)
         state, reason = _state(job_id, enter)
         if state in ("", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"):
             ended_at = None

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 
 from waystage.events import Envelope, IoApplicationStarted, IoCompleted, ServerMapAdopted
@@ -92,6 +93,36 @@ class Operations:
                 maps = self._maps[self._job_of.get(event.app, "")]
                 maps.append((item.time_ns, event.epoch, len(event.aggregators)))
 
+    def records(
+        self,
+        found: Sequence[Operation],
+        request: JobRequest,
+        job_id: str,
+        run_began_s: float,
+    ) -> list[IoRecord]:
+        """What a job's program and the events say together, without a policy. The run began `run_began_s` after 1970."""
+        records = []
+        for one in found:
+            assert request.collective is not None, "operations are of jobs with collective I/O"
+            waited_s = min(self.waited_s(job_id, one.op), one.took_s)
+            epoch, aggregators = self.map_at(job_id, round((one.began_s + one.took_s) * 1e9))
+            records.append(
+                IoRecord(
+                    policy="",
+                    set=0,
+                    index=request.index,
+                    job_id=job_id,
+                    op=one.op,
+                    requested_at_s=one.began_s - run_began_s,
+                    waited_s=waited_s,
+                    took_s=one.took_s - waited_s,
+                    bytes=request.collective.bytes,
+                    epoch=epoch,
+                    aggregators=aggregators,
+                )
+            )
+        return records
+
     def waited_s(self, job_id: str, op: int) -> float:
         """For a grant; 0 where no report says so."""
         with self._lock:
@@ -106,26 +137,26 @@ class Operations:
 
 
 @contextlib.contextmanager
-def storage(lab: Lab, experiment: Experiment) -> Iterator[dict[str, Path]]:
-    """Emulated file systems for those of the experiment, by name: where each is mounted. Raises LabError."""
+def storage(lab: Lab, experiment: Experiment) -> Iterator[None]:
+    """Emulated file systems for those of the experiment, mounted at `pfs/NAME` in the lab's folder. Raises LabError."""
     wanted = collectives(experiment)
     if not wanted:
-        yield {}
+        yield
         return
     from waystage.worlds.lab import pfs
 
     used = {what.file_system: what.stripes for what in wanted}
-    points: dict[str, Path] = {}
     with contextlib.ExitStack() as stack:
         for system in experiment.file_systems:
             if system.name in used:
                 point, folder = (lab.run_dir / kind / system.name for kind in ("pfs", "pfs-data"))
-                point.mkdir(parents=True)
-                folder.mkdir(parents=True)
+                point.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
+                if point.is_mount():  # by a run on this lab that was killed
+                    pfs.unmount(point, force=True)
                 pfs.mount(point, _shape(system, used[system.name]), folder)
                 stack.callback(pfs.unmount, point, force=True)
-                points[system.name] = point
-        yield points
+        yield
 
 
 def _shape(system: FileSystem, stripes: int | Literal["all"]) -> Shape:
@@ -146,130 +177,82 @@ def _shape(system: FileSystem, stripes: int | Literal["all"]) -> Shape:
     )
 
 
-class Programs:
-    """Runs jobs with collective I/O on a lab; `points` are those of `storage`."""
+class Operation(msgspec.Struct, frozen=True):
+    """What a program says of one operation: when it began, in seconds since 1970, and how long its slowest rank took."""
 
-    def __init__(self, lab: Lab, points: dict[str, Path], mpirun_options: Sequence[str]) -> None:
-        self._lab, self._points, self._options = lab, points, tuple(mpirun_options)
+    op: int
+    began_s: float
+    took_s: float
 
-    def run(
-        self,
-        request: JobRequest,
-        start: Start,
-        limit_s: float,
-        stop: threading.Event,
-        operations: Operations,
-    ) -> list[IoRecord]:
-        """Records of the operations, with times of the monotonic clock and without a policy. Raises JobFailed."""
-        what = request.collective
-        assert what is not None
-        name = f"collective I/O of job {start.job_id}"
-        folder = self._lab.run_dir / "io" / start.job_id
-        folder.mkdir(parents=True)
-        file = self._points[what.file_system] / start.job_id
-        try:
-            process = self._start(what, start, file, folder)
-        except (LabError, OSError) as error:
-            raise JobFailed(f"{name}: {error}") from None
-        load = _Load(what, start.nodes, folder)
-        running = SupervisedProcess(process, name, heard=load.heard)
-        try:
-            running.wait(limit_s, stop)
-            self._verify(what, start, file)
-            return [
-                self._record(line.split(), what, request.index, start.job_id, operations)
-                for line in load.operations
-            ]
-        finally:
-            file.unlink(missing_ok=True)
 
-    def _start(self, what: CollectiveIo, start: Start, file: Path, folder: Path) -> mpi.MpiJob:
-        count = len(start.nodes) if what.aggregators == "all" else what.aggregators
-        words: list[object] = [mpi.build("phases"), file, what.bytes, what.operations, what.compute_s]
-        words += [what.start_s, count, what.buffer]
+class PhasesProgram:
+    """The program of one job on its nodes, writing to `file`. `folder` is for the loads of its aggregators."""
+
+    def __init__(self, what: CollectiveIo, start: Start, file: Path, folder: Path | None = None) -> None:
+        self._what, self._start, self._file, self._folder = what, start, file, folder
+        self._operations: list[Operation] = []
+
+    def words(self) -> list[str]:
+        """The program and its arguments. Raises LabError where it cannot be compiled."""
+        what = self._what
+        count = len(self._start.nodes) if what.aggregators == "all" else what.aggregators
+        words: list[object] = [mpi.build("phases"), self._file, what.bytes, what.operations, what.compute_s]
+        return [str(word) for word in [*words, what.start_s, count, what.buffer]]
+
+    def launcher(self) -> list[str]:
+        """The words before mpirun."""
         # Images of two windows and as much to stage: half of the memory each.
-        memory = max(16 << 20, 8 * what.buffer)
-        launcher = [sys.executable, "-m", "waystage", "mpi", "--io", "--quiet", "--job", start.job_id]
-        launcher += ["--memory", f"{memory}B", "--"]
-        return mpi.start(
-            self._lab,
-            start.nodes,
-            [str(word) for word in words],
-            processes_per_node=what.processes_per_node,
-            options=self._options,
-            launcher=launcher,
-            variables={
-                "WAYSTAGE_FLOWS": str(self._lab.flow_socket),
-                "WAYSTAGE_IO_DELAY_FILE": str(folder / "%h"),
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        memory = max(16 << 20, 8 * self._what.buffer)
+        words = [sys.executable, "-m", "waystage", "mpi", "--io", "--quiet", "--job", self._start.job_id]
+        return [*words, "--memory", f"{memory}B", "--"]
 
-    def _record(
-        self,
-        words: Sequence[str],
-        what: CollectiveIo,
-        index: int,
-        job_id: str,
-        operations: Operations,
-    ) -> IoRecord:
-        op, began_ns, io_s = int(words[1]), int(words[2]), float(words[3])
-        waited_s = min(operations.waited_s(job_id, op), io_s)
-        epoch, aggregators = operations.map_at(job_id, _wall_ns(began_ns) + round(io_s * 1e9))
-        return IoRecord(
-            policy="",
-            set=0,
-            index=index,
-            job_id=job_id,
-            op=op,
-            requested_at_s=began_ns / 1e9,
-            waited_s=waited_s,
-            took_s=io_s - waited_s,
-            bytes=what.bytes,
-            epoch=epoch,
-            aggregators=aggregators,
-        )
+    def variables(self) -> dict[str, str]:
+        """For the environment of its processes."""
+        return {} if self._folder is None else {"WAYSTAGE_IO_DELAY_FILE": str(self._folder / "%h")}
 
-    def _verify(self, what: CollectiveIo, start: Start, file: Path) -> None:
-        """The last write of each rank, in the folder behind the emulated file system: to read it through it takes time."""
-        behind = self._lab.run_dir / "pfs-data" / what.file_system / file.name
-        ranks = len(start.nodes) * what.processes_per_node
+    def load(self) -> None:
+        """Load the aggregators for the first operation. Raises OSError."""
+        if self._folder is not None:
+            self._folder.mkdir(parents=True)
+        self._set(1)
+
+    def wait(self, running: SupervisedProcess, limit_s: float, stop: threading.Event) -> list[Operation]:
+        """Its operations, once it has ended well. Raises JobFailed."""
+        running.wait(limit_s, stop)
+        return self._operations
+
+    def heard(self, line: str) -> None:
+        """Called with each line, by the thread that reads it."""
+        if line.startswith("op "):
+            _, op, began_ns, took_s, *_ = line.split()
+            self._operations.append(Operation(int(op), int(began_ns) / 1e9, float(took_s)))
+            self._set(int(op) + 1)
+
+    def verify(self, behind: Path) -> None:
+        """The last write of each rank, in the file `behind` the one it wrote to. Raises JobFailed."""
+        what, name = self._what, behind.name
+        ranks = len(self._start.nodes) * what.processes_per_node
         if (size := os.stat(behind).st_size) != what.bytes:
-            raise JobFailed(f"{file.name} has {size} bytes and not {what.bytes}: a write was lost")
+            raise JobFailed(f"{name} has {size} bytes and not {what.bytes}: a write was lost")
         data = np.memmap(behind, dtype=np.uint8, mode="r")
         each = what.bytes // ranks
         for rank in range(ranks):
             low, high = each * rank, what.bytes if rank == ranks - 1 else each * (rank + 1)
             for at in range(low, high, _VERIFIED_AT_ONCE):
                 if (data[at : min(high, at + _VERIFIED_AT_ONCE)] != (what.operations + rank) % 256).any():
-                    raise JobFailed(f"{file.name} has wrong bytes of rank {rank} from {at} on")
-
-
-class _Load:
-    """Follows a program's lines, and loads aggregators from one operation to another."""
-
-    def __init__(self, what: CollectiveIo, nodes: Sequence[str], folder: Path) -> None:
-        self._what, self._nodes, self._folder = what, nodes, folder
-        self.operations: list[str] = []
-        self._set(1)
-
-    def heard(self, line: str) -> None:
-        """Called with each line, by the thread that reads it."""
-        if line.startswith("op "):
-            self.operations.append(line)
-            self._set(int(line.split()[1]) + 1)
+                    raise JobFailed(f"{name} has wrong bytes of rank {rank} from {at} on")
 
     def _set(self, op: int) -> None:
-        """For the operation that comes. An aggregator reads its load four times a second."""
-        what = self._what
-        count = len(self._nodes) if what.aggregators == "all" else what.aggregators
+        """Loads for the operation that comes. An aggregator reads its load four times a second."""
+        if self._folder is None:
+            return
+        what, nodes = self._what, self._start.nodes
+        count = len(nodes) if what.aggregators == "all" else what.aggregators
         usual_s = window_bytes(what.bytes // count, what.buffer) / what.aggregator_bytes_per_s
-        delays = dict.fromkeys(self._nodes, usual_s)
+        delays = dict.fromkeys(nodes, usual_s)
         for slow in what.slow:
             if slow.start <= op and (slow.end is None or op < slow.end):
-                delays[self._nodes[slow.aggregator]] += slow.delay_s
+                delays[nodes[slow.aggregator]] += slow.delay_s
         for node, seconds in delays.items():
             file = self._folder / node
             draft = file.with_suffix(".new")
@@ -277,5 +260,66 @@ class _Load:
             draft.replace(file)
 
 
-def _wall_ns(monotonic_ns: int) -> int:
-    return time.time_ns() - time.monotonic_ns() + monotonic_ns
+class LabStorage:
+    """Where the files of a lab's jobs with collective I/O are: on the emulated file systems of `storage`."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._run_dir = lab.run_dir
+
+    def program(self, request: JobRequest, start: Start) -> PhasesProgram:
+        """The program of a job."""
+        assert request.collective is not None
+        folder = self._run_dir / "io" / start.job_id
+        return PhasesProgram(request.collective, start, self._file(request, start, "pfs"), folder)
+
+    def verify(self, program: PhasesProgram, request: JobRequest, start: Start) -> None:
+        """In the folder behind the emulated file system: to read it through it takes time. Raises JobFailed."""
+        program.verify(self._file(request, start, "pfs-data"))
+
+    def remove(self, request: JobRequest, start: Start) -> None:
+        """Remove the job's file and the loads of its aggregators."""
+        self._file(request, start, "pfs").unlink(missing_ok=True)
+        shutil.rmtree(self._run_dir / "io" / start.job_id, ignore_errors=True)
+
+    def _file(self, request: JobRequest, start: Start, place: str) -> Path:
+        assert request.collective is not None
+        return self._run_dir / place / request.collective.file_system / start.job_id
+
+
+class Programs:
+    """Runs jobs with collective I/O on a lab inside `storage`."""
+
+    def __init__(self, lab: Lab, mpirun_options: Sequence[str]) -> None:
+        self._lab, self._options = lab, tuple(mpirun_options)
+        self._storage = LabStorage(lab)
+
+    def run(
+        self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event
+    ) -> list[Operation]:
+        """Raises JobFailed."""
+        what = request.collective
+        assert what is not None
+        name = f"collective I/O of job {start.job_id}"
+        program = self._storage.program(request, start)
+        try:
+            program.load()
+            process = mpi.start(
+                self._lab,
+                start.nodes,
+                program.words(),
+                processes_per_node=what.processes_per_node,
+                options=self._options,
+                launcher=program.launcher(),
+                variables={"WAYSTAGE_FLOWS": str(self._lab.flow_socket), **program.variables()},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        except (LabError, OSError) as error:
+            raise JobFailed(f"{name}: {error}") from None
+        try:
+            operations = program.wait(SupervisedProcess(process, name, heard=program.heard), limit_s, stop)
+            self._storage.verify(program, request, start)
+            return operations
+        finally:
+            self._storage.remove(request, start)

@@ -22,9 +22,9 @@ import msgspec
 from waystage.experiment import results
 from waystage.experiment.checks import policy_options
 from waystage.experiment.queue import Start
-from waystage.experiment.results import AloneRecord, Drops, IoRecord, JobRecord, RunResult
+from waystage.experiment.results import Drops, IoRecord, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
-from waystage.experiment.workload import JobRequest, jobs_of_set
+from waystage.experiment.workload import JobRequest
 from waystage.jobs.notify import Notifier
 from waystage.machine import describe
 from waystage.task import Progress
@@ -89,12 +89,12 @@ class _Run(LiveRun):
         with contextlib.ExitStack() as stack:
             stack.callback(lab.down)
             stack.enter_context(StagingServices(lab))
-            points = stack.enter_context(collective.storage(lab, self.experiment))
+            stack.enter_context(collective.storage(lab, self.experiment))
             if any(compute.tags for compute in self.computes):
                 stack.enter_context(tag_service(lab))
             self._parts = LabParts(lab, options.mpirun)
-            self._programs = collective.Programs(lab, points, options.mpirun)
-            self._parts.build(self.computes, phases=bool(points))
+            self._programs = collective.Programs(lab, options.mpirun)
+            self._parts.build(self.computes, phases=bool(collective.collectives(self.experiment)))
             yield
 
     def run_all(self) -> None:
@@ -142,15 +142,9 @@ class _Run(LiveRun):
         """Run `jobs` under a controller; False where a failed job ended them early."""
 
         def phases(request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
-            records = self._programs.run(request, start, limit_s, stop, operations)
-            shift = self.now() - time.monotonic()
-            run = {"policy": policy, "set": set_index}
-            did_io(
-                [
-                    msgspec.structs.replace(record, requested_at_s=record.requested_at_s + shift, **run)
-                    for record in records
-                ]
-            )
+            found = self._programs.run(request, start, limit_s, stop)
+            records = operations.records(found, request, start.job_id, self.begin_s)
+            did_io([msgspec.structs.replace(record, policy=policy, set=set_index) for record in records])
 
         run_job = JobRun(
             self._parts,
@@ -171,22 +165,17 @@ class _Run(LiveRun):
 
     def _run_alone(self) -> None:
         """Each kind of job that does collective I/O, without others and without a policy: what stretches are of."""
-        requests = jobs_of_set(self.experiment, self.topology, 0)
-        kinds = {request.kind: request for request in reversed(requests) if request.collective is not None}
-        for kind, request in sorted(kinds.items()):
-            self._progress(f"{kind} alone", 1.0)
+        for request in self.lone_jobs():
+            self._progress(f"{request.kind} alone", 1.0)
             jobs: list[JobRecord] = []
             io: list[IoRecord] = []
-            name, operations = f"{ALONE}-{kind}", collective.Operations()
-            alone = msgspec.structs.replace(request, submit_s=0.0)
+            name, operations = f"{ALONE}-{request.kind}", collective.Operations()
             control = ControlSession(self._lab, "null", {}, name=name)
             with self._keeping(control), control, watching(control.backplane, operations):
                 self._run_under(
-                    control, (alone,), name, operations, jobs.append, io.extend, policy="", set_index=0
+                    control, (request,), name, operations, jobs.append, io.extend, policy="", set_index=0
                 )
-            if jobs and jobs[0].status == "done":
-                io_s = sum(operation.io_s for operation in io)
-                self.result.alone.append(AloneRecord(kind=kind, job_s=jobs[0].job_s, io_s=io_s))
+            self.ran_alone(jobs, io)
 
     @contextlib.contextmanager
     def _keeping(self, control: ControlSession) -> Iterator[None]:
