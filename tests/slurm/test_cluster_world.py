@@ -122,7 +122,9 @@ def test_collective_io_runs_through_slurm_under_a_schedule(controlled: Cluster, 
         wrote_together(result)
         assert [one["kind"] for one in result["alone"]] == [result["jobs"][0]["kind"]]
         events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
-        job_of = {e["body"]["app"]: e["body"]["job_id"] for e in events if e["type"] == "IoApplicationStarted"}
+        job_of = {
+            e["body"]["app"]: e["body"]["job_id"] for e in events if e["type"] == "IoApplicationStarted"
+        }
         assert {job["job_id"] for job in result["jobs"]} == set(job_of.values())
         ended = [e["body"] for e in events if e["type"] == "IoCompleted"]
         assert sum(body.get("operations", 1) for body in ended) == 6, "the controller knows of each"
