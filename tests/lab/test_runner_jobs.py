@@ -25,6 +25,7 @@ from waystage.events import (
     PolicyFailed,
     PortUse,
     StagingStarted,
+    TopologyChanged,
 )
 from waystage.experiment.queue import Start, node_queue
 from waystage.experiment.results import JobRecord
@@ -351,6 +352,31 @@ def test_link_use_is_kept_for_links_between_switches_by_class() -> None:
     }
     assert recorder.samples[0].at_s == 2.0
     assert recorder.events == []
+
+
+def test_a_set_begins_with_its_topology_also_where_the_controller_published_it_before() -> None:
+    recorder = Recorder(PAPER, start_ns=0)
+    seen: list[Envelope] = []
+
+    class Watching:
+        def begin(self, policy: str, set_index: int) -> None:
+            seen.clear()
+
+        def __call__(self, item: Envelope) -> None:
+            seen.append(item)
+
+    recorder.watcher = Watching()
+    use = Envelope(
+        event=LinkUse(interval_ns=10**9, ports=()), event_id="u", source="controller", seq=7, time_ns=10**9
+    )
+    told = Envelope(event=TopologyChanged(topology=PAPER), event_id="t", source="controller", time_ns=5)
+    for first in (use, told):
+        recorder.begin("ecmp", 0, live=True)
+        recorder(first)
+        recorder(use)
+        kinds = [type(item.event) for item in seen]
+        assert kinds.count(TopologyChanged) == 1 and kinds[0] is TopologyChanged
+        assert seen[0].source == "controller" and len({item.event_id for item in seen}) == 2
 
 
 def test_a_refused_rule_is_kept_as_a_problem() -> None:

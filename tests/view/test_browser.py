@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from browser_support import needs_browser, opened, rgb
 from view_support import Site
 from waystage import events
 from waystage.events import Envelope, Event
@@ -20,40 +21,7 @@ from waystage.interconnect.generate import leaf_spine
 from waystage.view.feed import About, Feed
 from waystage.view.serving import Options, Serving
 
-CHROMIUM = Path("/usr/bin/chromium")
 STYLE = Path(__file__).parents[2] / "python/waystage/view/page/view.css"
-WAIT_MS = 60_000
-
-needs_browser = pytest.mark.skipif(
-    not CHROMIUM.exists(), reason="no chromium: `scripts/packages tests` installs it"
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # chromium has no sandbox for root, as whom CI runs.
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield found
-        found.close()
-
-
-@contextmanager
-def opened(browser: Any, link: str, **options: Any) -> Iterator[Any]:
-    """A page on which no error may occur."""
-    context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
-    page = context.new_page()
-    page.set_default_timeout(WAIT_MS)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("dialog", lambda dialog: wrong.append(dialog.message))
-    page.goto(link)
-    yield page
-    context.close()
-    assert [text for text in wrong if "Failed to load resource" not in text and "ERR_" not in text] == []
 
 
 @contextmanager
@@ -226,10 +194,6 @@ def test_it_is_used_with_the_keyboard_alone(browser: Any) -> None:
 
 
 # -- without a browser --------------------------------------------------------------------------------
-
-
-def rgb(colour: str) -> str:
-    return "rgb({},{},{})".format(*(int(colour[at : at + 2], 16) for at in (1, 3, 5)))
 
 
 def themes() -> list[dict[str, str]]:

@@ -13,6 +13,7 @@ from waystage import events
 from waystage.events import Envelope
 from waystage.interconnect.generate import fat_tree
 from waystage.view.running import Running
+from waystage.view.serving import Options, Serving
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -51,3 +52,18 @@ def test_each_set_is_marked_where_it_begins_and_ends_the_one_before() -> None:
     assert running.feed.marks == [{"t": 1000, "text": "ecmp, set 1"}, {"t": 2000, "text": "null, set 2"}]
     jobs = running.feed.model.whole(0).set["jobs"]
     assert jobs["ecmp-1"]["ended"] and "ended" not in jobs["null-1"]
+
+
+def test_a_page_gets_the_last_events_of_a_run_and_its_end() -> None:
+    running = Running("demo", simulated=True)
+    serving = Serving(running.feed, running.fold, Options(listen="127.0.0.1:0"))
+    with serving.in_thread():
+        address, _, token = serving.link.partition("#token=")
+        request = urllib.request.Request(f"{address}api/frames", headers={"Authorization": f"Bearer {token}"})
+        answer = urllib.request.urlopen(request, timeout=30)
+        answer.readline()
+        last = events.JobStarted(job_id="the last", nodes=())
+        running(Envelope(event=last, event_id="j", source="ecmp.1", time_ns=10**9))
+    rest = answer.read()
+    answer.close()
+    assert b"the last" in rest and rest.endswith(b"event: end\ndata: the run has ended\n\n")

@@ -36,6 +36,12 @@ class Page:
         self._size = 0
         self._ready = asyncio.Event()
         self.dropped = ""
+        self._last = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything up to the last chunk was taken."""
+        return self._last and not self._chunks
 
     def put(self, chunk: bytes) -> None:
         if self.dropped:
@@ -47,14 +53,20 @@ class Page:
         self._size += len(chunk)
         self._ready.set()
 
+    def finish(self, chunk: bytes) -> None:
+        """Put the last chunk."""
+        self.put(chunk)
+        self._last = True
+        self._ready.set()
+
     def drop(self, reason: str) -> None:
         self.dropped = reason
         self._chunks.clear()
         self._ready.set()
 
     async def get(self, timeout_s: float) -> bytes:
-        """The next chunks; empty after `timeout_s` or where the page is dropped."""
-        if not self._chunks and not self.dropped:
+        """The next chunks; empty after `timeout_s`, after the last one, or where the page is dropped."""
+        if not self._chunks and not self.dropped and not self._last:
             self._ready.clear()
             try:
                 await asyncio.wait_for(self._ready.wait(), timeout_s)
@@ -76,6 +88,7 @@ class Hub:
         self._kept_bytes = 0
         self._pages: set[Page] = set()
         self._latest: tuple[int, bytes] | None = None
+        self._end = b""
         self.dropped = self.refused = 0
 
     def __len__(self) -> int:
@@ -106,12 +119,20 @@ class Hub:
             missed = [self._latest[1]]
         for chunk in missed:
             page.put(chunk)
+        if self._end:
+            page.finish(self._end)
         self._pages.add(page)
         return page
 
     def leave(self, page: Page) -> None:
         self._pages.discard(page)
         self.dropped += bool(page.dropped)
+
+    def finish(self, text: str) -> None:
+        """Tell every page that no more frames follow, and why."""
+        self._end = b"event: end\ndata: %s\n\n" % text.encode()
+        for page in self._pages:
+            page.finish(self._end)
 
     def close(self, reason: str) -> None:
         for page in self._pages:

@@ -37,6 +37,9 @@ PING_S = 15.0
 WRITE_S = 10.0
 """A page that reads nothing for this time is dropped."""
 
+FINISH_S = 2.0
+"""To read the last frame of a run."""
+
 REQUEST_S = 10.0
 """To send the first request of a connection."""
 
@@ -123,12 +126,18 @@ class ViewServer:
         self._tasks = [loop.create_task(self._deltas())]
 
     async def stop(self) -> None:
-        """Close every page."""
+        """Close every page; those of a run get its last frame and its end first."""
         for task in self._tasks:
             task.cancel()
-        self.hub.close("the server ends")
         if self._server is not None:
             self._server.close()
+        if self.feed.about.mode == "run":
+            self._send_delta()
+            self.hub.finish("the run has ended")
+            deadline = asyncio.get_running_loop().time() + FINISH_S
+            while len(self.hub) and asyncio.get_running_loop().time() < deadline:
+                await asyncio.sleep(0.02)
+        self.hub.close("the server ends")
         if self._runner is not None:
             await asyncio.sleep(0)
             await self._runner.cleanup()
@@ -137,14 +146,17 @@ class ViewServer:
         loop = asyncio.get_running_loop()
         while True:
             begun = loop.time()
-            try:
-                taken = self.feed.take(self._fold())
-                if taken is not None:
-                    self.hub.send(taken[0].seq, taken[1])
-            except Exception:
-                log.exception("a frame could not be made")
+            self._send_delta()
             # From start to start, so that what a delta takes does not delay the next; pages are served in any case.
             await asyncio.sleep(max(DELTA_S / 4, begun + DELTA_S - loop.time()))
+
+    def _send_delta(self) -> None:
+        try:
+            taken = self.feed.take(self._fold())
+            if taken is not None:
+                self.hub.send(taken[0].seq, taken[1])
+        except Exception:
+            log.exception("a frame could not be made")
 
     # -- connections ------------------------------------------------------------------------------------
 
@@ -228,7 +240,7 @@ class ViewServer:
         response = web.StreamResponse(headers=SECURITY | {"Content-Type": "text/event-stream"})
         try:
             await response.prepare(request)
-            while not page.dropped:
+            while not page.dropped and not page.finished:
                 data = await page.get(PING_S)
                 if not page.dropped:
                     await asyncio.wait_for(response.write(data or b": still here\n\n"), WRITE_S)

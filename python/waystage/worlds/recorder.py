@@ -12,6 +12,8 @@ import time
 from collections import OrderedDict
 from typing import Protocol
 
+import msgspec
+
 from waystage.events import (
     CLASSES,
     AggregatorReport,
@@ -25,6 +27,7 @@ from waystage.events import (
     PolicyFailed,
     TopologyChanged,
     encode,
+    new_event_id,
 )
 from waystage.experiment.results import PortSample, SwitchOver
 from waystage.topology import Topology
@@ -51,6 +54,9 @@ class Recorder:
 
     `problems` are what a reader should know; `broken`, why the figures are none of the policy's.
 
+    A live controller may have published its topology before anyone subscribed: where the first event of a set is
+    another one, the topology goes before it.
+
     Link use is summed over at least `interval_s`; counters read more often than that give no sample each.
     """
 
@@ -66,6 +72,7 @@ class Recorder:
         self._capacity_bps = {(link.a, link.a_port): link.capacity_bps for link in topology.switch_links}
         self._capacity_bps |= {(link.b, link.b_port): link.capacity_bps for link in topology.switch_links}
         self._ports = {(node, port): (peer, node in cores) for node, port, peer in ends}
+        self._topology, self._topology_due = topology, False
         self._start_ns = start_ns
         self._interval_ns = interval_s * 1e9
         self._sums: dict[tuple[str, int, str], int] = {}
@@ -82,11 +89,12 @@ class Recorder:
         with self._lock:
             return redistribute(self._samples, self._capacity_bps)
 
-    def begin(self, policy: str, set_index: int) -> None:
+    def begin(self, policy: str, set_index: int, *, live: bool = False) -> None:
         if self.watcher is not None:
             self.watcher.begin(policy, set_index)
         with self._lock:
             self._policy, self._set = policy, set_index
+            self._topology_due = live
             self._sums.clear()
             self._summed_ns = 0
 
@@ -104,6 +112,11 @@ class Recorder:
 
     def __call__(self, item: Envelope) -> None:
         event = item.event
+        if self._topology_due:
+            self._topology_due = False
+            if not isinstance(event, TopologyChanged):
+                topology = TopologyChanged(topology=self._topology)
+                self(msgspec.structs.replace(item, event=topology, event_id=new_event_id(), seq=0))
         if self.watcher is not None:
             self.watcher(item)
         with self._lock:

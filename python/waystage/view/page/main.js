@@ -10,7 +10,8 @@ const $ = (id) => document.getElementById(id);
 const TABLES_MS = 500, TIMELINE_MS = 5000, RETRY_MS = 5000, PLAY_MS = 250, SILENT_MS = 40000;
 const live = new Model(), past = new Model();
 let shown = live, about = { mode: "live" }, timeline = { span: null, marks: [], series: { t: [] } };
-let stream = null, heard = 0, chosen = null, dirty = new Set(), asking = null, playing = null, connected = false;
+const ENDED = "The run has ended; `waystage view` with the directory of its results shows it again.";
+let stream = null, ended = false, heard = 0, chosen = null, dirty = new Set(), asking = null, playing = null, connected = false;
 
 const graph = new Graph($("graph"), (kind, id) => select(kind, id));
 const load = new Load($("load"), (t) => goTo(t));
@@ -72,7 +73,15 @@ function follow() {
   connection("", "connecting");
   stream.onopen = () => { heard = Date.now(); connection("ok", about.mode === "run" ? "run in progress" : "live"); };
   stream.onmessage = (message) => { heard = Date.now(); receive(JSON.parse(message.data)); };
+  stream.addEventListener("end", (message) => {
+    stream.close();
+    stream = null;
+    ended = true;
+    connection("", message.data);
+    notice(ENDED);
+  });
   stream.onerror = async () => {
+    if (ended) return;
     connection("wrong", "connection lost, trying again");
     if (stream.readyState !== EventSource.CLOSED) return;
     stream.close();
@@ -118,7 +127,7 @@ async function goTo(t) {
     past.fold(frame);
     past.t = t;
   } catch (error) {
-    if (error.name !== "AbortError") notice(`${error.message}.`);
+    if (error.name !== "AbortError") notice(ended ? ENDED : `${error.message}.`);
     return;
   } finally { if (asking === control) asking = null; }
   shown = past;

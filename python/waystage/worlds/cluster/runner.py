@@ -104,7 +104,7 @@ class _Run(LiveRun):
 
     def run_set(self, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]) -> bool:
         self.report(choice, number, "preparing the controller")
-        self.recorder.begin(choice.shown, number)
+        self.recorder.begin(choice.shown, number, live=True)
         operations = collective.Operations()
         with self._controller(choice, number) as backplane, watching(backplane, self.recorder, operations):
             self.recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)

@@ -104,7 +104,7 @@ class _Run(LiveRun):
     def run_set(self, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]) -> bool:
         lab = self._lab
         self.report(choice, number, "starting the controller")
-        self.recorder.begin(choice.shown, number)
+        self.recorder.begin(choice.shown, number, live=True)
         before = counters.read(lab)
         name = f"{choice.shown}-{number + 1}"
         control = ControlSession(lab, choice.name, policy_options(choice, self.experiment, number), name=name)
