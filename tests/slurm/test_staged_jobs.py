@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,27 @@ def test_a_held_job_runs_once_its_data_is_there_and_it_is_released(site: Cluster
         lambda: site.job(job).get("JobState") in ("RUNNING", "COMPLETED", "STAGE_OUT"), lambda: site.job(job)
     )
     assert (place / f"run/{job}/in/a").exists()
+
+
+def test_storage_that_fills_up_holds_the_job_until_there_is_room(site: Cluster, place: Path) -> None:
+    small = place / "run"
+    small.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size=200k,uid={USER},gid={USER},mode=755", "small", str(small)],
+        check=True,
+    )
+    try:
+        job = site.submit(directives(place) + f"cmp {place}/archive/a $WAYSTAGE_STAGE_IN_1/a\n", "-N1")
+        until_true(lambda: site.job(job).get("Priority") == "0", lambda: site.job(job))
+        reason = site.run("squeue", "--noheader", f"--jobs={job}", "--format=%r").out
+        assert "burst_buffer/lua" in reason and "no space" in reason.lower(), reason
+        subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
+        until_true(lambda: site.run("scontrol", "release", str(job), uid=0).code == 0)
+        found = site.wait(job, "COMPLETED", "FAILED")
+        assert found["JobState"] == "COMPLETED", site.output(job)
+        until_true(lambda: " done " in site.run("scontrol", "show", "bbstat", str(job)).out)
+    finally:
+        subprocess.run(["umount", "--lazy", str(small)], check=True)
 
 
 def test_a_script_whose_only_directive_is_misspelt_is_refused(site: Cluster, place: Path) -> None:
