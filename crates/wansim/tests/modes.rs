@@ -79,14 +79,19 @@ fn a_path_that_loses_before_it_queues_is_filled() {
 
 #[test]
 fn an_outage_costs_little_more_than_its_length() {
-    let path = PathSpec::new(2e8, 20 * MS, 1.0);
     let dark: Change = |now_ns, path| {
         if now_ns % seconds(5.0) < seconds(0.5) {
             (path.forward.loss, path.backward.loss) = (Loss::Random(1.0), Loss::Random(1.0));
         }
     };
-    let outcome = run_changing(path, dark, &[fair()], (seconds(4.0), seconds(19.0)), 1);
-    assert!(outcome.bps[0] > 0.85 * 0.9 * 2e8, "{:.3e}", outcome.bps[0]);
+    for (rate_bps, rtt_ms, bar) in
+        [(2e8, 10, 0.93), (2e8, 40, 0.92), (5e7, 40, 0.92), (1e9, 20, 0.92)]
+    {
+        let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+        let outcome = run_changing(path, dark, &[fair()], (seconds(4.0), seconds(19.0)), 1);
+        let fraction = outcome.bps[0] / (0.9 * rate_bps);
+        assert!(fraction > bar, "{rate_bps:e}, {rtt_ms} ms: {fraction:.3}");
+    }
 }
 
 #[test]

@@ -45,6 +45,10 @@ enum State {
 /// idle timeout.
 const MAX_DOUBLINGS: u32 = 3;
 
+/// After a timeout a ping goes this often at most, and once in an undoubled timeout otherwise: the end of an outage is
+/// found after a timeout, whatever its length, for one small packet a round trip.
+const SILENCE_PROBE_NS: u64 = 10_000_000;
+
 /// A sender without credit asks for it again at most this far apart: a report of new credit that was lost must not hold
 /// a copy up until the keep-alive.
 const CREDIT_PROBE_MOST_NS: u64 = 1_000_000_000;
@@ -351,10 +355,14 @@ impl Connection {
         Some(wake_ns)
     }
 
-    /// When a ping is due if nothing else is sent or arrives: for liveness, or earlier for credit. The report of new
-    /// credit is not repeated, so a sender that has data, no credit and nothing in flight asks, at doubling intervals
-    /// as TCP's persist timer does (RFC 9293, section 3.8.6.1); each acknowledgement carries the credit.
+    /// When a ping is due if nothing else is sent or arrives: for liveness, or earlier in a silence or for credit. The
+    /// report of new credit is not repeated, so a sender that has data, no credit and nothing in flight asks, at
+    /// doubling intervals as TCP's persist timer does (RFC 9293, section 3.8.6.1); each acknowledgement carries the
+    /// credit.
     fn ping_at_ns(&self) -> u64 {
+        if self.timeouts > 0 && self.recovery.is_in_flight() {
+            return self.sent_ns + self.rtt.timeout_ns().max(SILENCE_PROBE_NS);
+        }
         let blocked = self.limit_bps > 0.0
             && !self.recovery.is_in_flight()
             && self.send_limit() == SendLimit::FlowControl;

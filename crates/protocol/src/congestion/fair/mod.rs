@@ -57,6 +57,10 @@ const MIN_WINDOW: f64 = 4.0 * PACKET;
 /// Packets leave somewhat faster than window / RTT, so that the window decides (as Linux paces TCP).
 const PACE: f64 = 1.2;
 
+/// The part of the window before an outage with which a flow begins again, paced over a round trip (as the jump of
+/// draft-ietf-tsvwg-careful-resume); slow start leads to the rest.
+const RESUMED: f64 = 0.5;
+
 #[derive(Clone, Debug)]
 enum Phase {
     Startup(Box<Startup>),
@@ -131,7 +135,7 @@ pub struct Fair {
     shallow_ns: f64,
     max_queue_ns: f64,
     max_rtt_ns: u64,
-    /// The window before an outage, to which slow start leads back.
+    /// The window before an outage, to which the flow returns: half of it at once, slow start for the rest.
     window_before_outage: f64,
     /// Until then losses without a queue are another flow's.
     competes_until_ns: u64,
@@ -273,7 +277,8 @@ impl Controller for Fair {
             self.on_congestion(ack, &round);
             self.window_before_outage = 0.0;
         } else if self.window < self.window_before_outage {
-            self.window = (self.window + ack.acked_bytes as f64).min(self.window_before_outage);
+            let resumed = self.window.max(RESUMED * self.window_before_outage);
+            self.window = (resumed + ack.acked_bytes as f64).min(self.window_before_outage);
         } else if matches!(self.phase, Phase::TcpFriendly) && !ack.app_limited {
             self.window = self.tcp_friendly.on_ack(ack, self.window, self.rtt_ns);
         }
