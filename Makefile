@@ -29,9 +29,9 @@ demo: build ## Run the main job in an emulated cluster and compare policies (roo
 test: build test-packages ## Format, lint, types, unit and lab tests.
 	@scripts/test
 
-test-all: build test-packages ## The same with PyTorch, which it installs into .venv: some 3 GB, see scripts/torch.
+test-all: build test-packages ## The same with new random inputs, and with PyTorch in .venv: some 3 GB, see scripts/torch.
 	@scripts/torch
-	@scripts/test
+	@WAYSTAGE_RANDOM_TESTS=1 scripts/test
 
 lint: build ## Format, lint and types only.
 	@scripts/lint

@@ -25,8 +25,14 @@ from remote_copy_support import Site
 
 REPOSITORY = Path(__file__).parents[1]
 
-# No deadline: on a busy machine with two cores time says nothing about the code.
-settings.register_profile("waystage", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# No deadline: on a busy machine with two cores time says nothing about the code. The same inputs each time, so that a
+# change is judged by what it changes; `make fuzz` and `make test-all` draw new ones.
+settings.register_profile(
+    "waystage",
+    deadline=None,
+    derandomize=not {"WAYSTAGE_RANDOM_TESTS", "WAYSTAGE_FUZZ_EXAMPLES"} & set(os.environ),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("waystage")
 
 ALONE = {"slurm", "pfs", "view"}
