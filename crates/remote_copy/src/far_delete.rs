@@ -203,18 +203,4 @@ impl Deleter for FarDeleter<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_hold_all_in_order_and_few_bytes_each() {
-        let long = vec![vec![b'x'; 60 << 10]; 11];
-        let groups = requests(&long, |path| path);
-        assert_eq!(groups.iter().map(|group| group.len()).sum::<usize>(), 11);
-        assert!(groups.iter().all(|group| group.len() <= 5));
-        let many: Vec<Vec<u8>> = (0..10_000).map(|n: u32| n.to_string().into_bytes()).collect();
-        let groups = requests(&many, |path| path);
-        assert_eq!(groups.concat(), many);
-        assert!(groups.len() >= 3 && requests::<Vec<u8>>(&[], |path| path).is_empty());
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds};
 use waystage_transport::handshake::client::{start_handshake, Peer, SessionRequest};
-use waystage_transport::handshake::hello::Purpose;
+use waystage_transport::handshake::hello::{Purpose, Welcome};
 use waystage_transport::tls::random;
 use waystage_transport::Error;
 
@@ -101,7 +101,14 @@ impl TreeSession {
             }
         }
         let control = self.connect(request)?;
-        expect(&control, kinds::WELCOME)?;
+        let version = Welcome::read(&expect(&control, kinds::WELCOME)?)?.version;
+        if version < request.since_version() {
+            control.abort();
+            return Err(WanError::input(format!(
+                "the server speaks version {version} of the protocol, which has no deletion after a copy, so nothing was \
+                 deleted: bring the Waystage of the server up to date, or copy without --delete"
+            )));
+        }
         self.answer(&control, request, take)
     }
 

@@ -14,6 +14,9 @@ use crate::wire_parts::{put_backup, put_list, read_backup, read_list};
 /// Problems that are listed; all end the command with an error.
 pub(crate) const MOST_PROBLEMS: usize = 1000;
 
+/// From this version of the protocol on servers know of deletions.
+const DELETION_VERSION: u32 = 5;
+
 /// What is said of a path: it is there, or stays.
 pub(crate) const STAYED: u8 = 0;
 /// It is not there.
@@ -167,6 +170,14 @@ impl TreeRequest {
         match self {
             Self::Walk(..) => checked(&entry.name).is_ok(),
             _ => entry.is_named_well(),
+        }
+    }
+
+    /// The version of the protocol from which on servers know it.
+    pub(crate) fn since_version(&self) -> u32 {
+        match self {
+            Self::Walk(..) | Self::Lacks(..) | Self::Delete(..) => DELETION_VERSION,
+            _ => 0,
         }
     }
 
