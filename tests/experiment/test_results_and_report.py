@@ -8,9 +8,10 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from waystage.experiment import results
+from waystage.experiment import figures, results
 from waystage.experiment.drawing import CLASS_COLOURS, COLOURS, STEP_COLOURS, WAITING_COLOUR
 from waystage.experiment.loading import load
 from waystage.experiment.report import render, write_report
@@ -199,6 +200,38 @@ def test_the_report_is_whole_in_itself_and_draws_each_figure(tmp_path: Path) -> 
 def test_the_same_run_gives_the_same_page() -> None:
     result = made_up()
     assert render(result, summarise(result), samples()) == render(result, summarise(result), samples())
+
+
+# -- timelines
+
+
+def drawn(result: RunResult, found: list[PortSample], policy: str) -> str:
+    drawing = figures.port_timelines(result, found, policy, 0)
+    assert drawing is not None
+    return drawing
+
+
+def test_a_timeline_marks_the_moments_at_which_paths_were_separated_and_shared_again() -> None:
+    result = made_up()
+    separated = drawn(result, samples(), "link-separation")
+    assert separated.count(">paths separated<") == separated.count(">paths shared again<") == 1
+    assert "paths separated" not in drawn(result, samples(), "ecmp")
+    early = drawn(result, samples(), "link-separation")
+    moved = [msgspec.structs.replace(over, at_s=over.at_s + 0.004) for over in result.switch_overs]
+    result.switch_overs[:] = moved
+    assert drawn(result, samples(), "link-separation") != early, "it is exact, whatever the bins are"
+
+
+def test_bins_of_a_timeline_are_readings_and_of_a_long_set_as_many_as_can_be_seen() -> None:
+    short = {float(at): 1.0 for at in range(24)}
+    assert figures._bins(short) == {at: (at, 1.0) for at in short}
+    long = {float(at): 1.0 for at in range(10_000)}
+    bins = figures._bins(long)
+    assert set(bins) == set(long)
+    ends = set(bins.values())
+    assert figures.MOST_BINS / 2 <= len(ends) <= figures.MOST_BINS
+    assert sum(seconds for _, seconds in ends) == sum(long.values())
+    assert all(at <= end < at + seconds for at, (end, seconds) in bins.items())
 
 
 # -- the verdict, and the order of the page

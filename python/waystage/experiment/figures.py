@@ -22,6 +22,12 @@ from waystage.experiment.drawing import CLASS_COLOURS, COLOURS, STEP_COLOURS, ne
 from waystage.experiment.results import Point, PortSample, RunResult
 from waystage.experiment.summary import QUANTITIES, Estimate, Summary
 
+MOST_BINS = 300
+"""Of a timeline: thinner ones are less than a pixel wide."""
+
+SWITCHED = {"on": ("--", "paths separated"), "off": (":", "paths shared again")}
+"""Line and meaning of a switch-over."""
+
 
 def times_by_policy(result: RunResult, summary: Summary) -> str:
     """Fig. 11: mean job, computation and staging time per policy, with 95 % intervals, or the range of fewer than five sets."""
@@ -103,7 +109,11 @@ def switching_times(result: RunResult, summary: Summary) -> str:
 def port_timelines(
     result: RunResult, samples: Sequence[PortSample], policy: str, set_index: int
 ) -> str | None:
-    """Figs. 13 and 15: bandwidth per core port and class over one set, stagings marked; None without samples."""
+    """Figs. 13 and 15: bandwidth per core port and class over one set, with stagings and the moments at which paths
+    were separated and shared again; None without samples.
+
+    A bin is a reading of the counters; of a long set as many readings as leave MOST_BINS.
+    """
     by_port: dict[tuple[str, int, str], dict[str, dict[float, float]]] = defaultdict(
         lambda: defaultdict(dict)
     )
@@ -111,10 +121,12 @@ def port_timelines(
     if not chosen:
         return None
     start = min(s.at_s - s.interval_s for s in chosen)
+    bins = _bins({s.at_s: s.interval_s for s in chosen})
     for sample in chosen:
-        rate = sample.bytes * 8 / sample.interval_s / 1e6
-        by_port[sample.node, sample.port, sample.peer][sample.traffic][sample.at_s] = rate
-    moments = sorted({s.at_s for s in chosen})
+        at, seconds = bins[sample.at_s]
+        points = by_port[sample.node, sample.port, sample.peer][sample.traffic]
+        points[at] = points.get(at, 0.0) + sample.bytes * 8 / seconds / 1e6
+    moments = sorted({at for at, _ in bins.values()})
     ports = sorted(by_port)
     columns = 2
     rows = math.ceil(len(ports) / columns)
@@ -138,6 +150,10 @@ def port_timelines(
             )
         for low, high in _stagings(result, policy, set_index, start):
             axes.axvspan(low, high, color=CLASS_COLOURS["staging"], alpha=0.10, linewidth=0, zorder=0)
+        for over in result.switch_overs:
+            if (over.policy, over.set) == (policy, set_index):
+                dashes, label = SWITCHED[over.to]
+                axes.axvline(over.at_s - start, color="#222", linewidth=0.8, linestyle=dashes, label=label)
         axes.set_title(f"port {key[1]} on {key[0]}, to {key[2]}", fontsize=8)
     for axes in grid[len(ports) :]:
         axes.set_visible(False)
@@ -153,6 +169,18 @@ def port_timelines(
         handles.values(), handles.keys(), loc="outside upper right", ncols=4, frameon=False, fontsize=8
     )
     return svg(figure)
+
+
+def _bins(intervals: Mapping[float, float]) -> dict[float, tuple[float, float]]:
+    """For the end of each reading, of which the mapping has the seconds, the end and the seconds of its bin."""
+    moments = sorted(intervals)
+    together = math.ceil(len(moments) / MOST_BINS)
+    found = {}
+    for begin in range(0, len(moments), together):
+        group = moments[begin : begin + together]
+        seconds = sum(intervals[at] for at in group)
+        found.update(dict.fromkeys(group, (group[-1], seconds)))
+    return found
 
 
 def _stagings(result: RunResult, policy: str, set_index: int, start: float) -> list[tuple[float, float]]:
