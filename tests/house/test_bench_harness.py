@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -207,3 +208,12 @@ def test_every_benchmark_says_beforehand_how_long_it_takes() -> None:
     for name in benchmarks():
         full, quick = durations(name) or (0, 0)
         assert 0 < quick <= full, name
+
+
+def test_make_bench_runs_every_benchmark() -> None:
+    listed = re.search(
+        r"^BENCH \?= (.*?[^\\])$", (Path(__file__).parents[2] / "Makefile").read_text(), re.M | re.S
+    )
+    assert listed is not None
+    names = listed[1].replace("\\\n", " ").split()
+    assert sorted(names) == sorted(benchmarks())
