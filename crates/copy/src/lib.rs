@@ -40,7 +40,7 @@ pub use counts::{add, Counts, Done, Planned, Problem, ProblemKind, Report};
 pub use engine::{Engine, Job};
 pub use error::CopyError;
 pub use local::{not_a_directory, Copy, CopyJob, Fill, FillJob, FillOptions};
-pub use options::{Fsync, Limits, Options, Order, Share, Update, Verify};
+pub use options::{Fsync, Limits, Options, Order, Reflink, Share, Update, Verify};
 pub use part_set::{PartSet, RUN_BYTES};
 pub use source::{Names, NamesError, MOST_LIST_BYTES};
 pub use time::Time;

@@ -45,6 +45,18 @@ pub enum Verify {
     Storage,
 }
 
+/// Whether files share their blocks with the source instead of being written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reflink {
+    /// Where the file system can, and nothing is read back and no rate is limited.
+    #[default]
+    Auto,
+    /// Each file; one that cannot is a failure.
+    Always,
+    /// None: every byte is read and written.
+    Never,
+}
+
 /// In which order contents are read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Order {
@@ -124,6 +136,8 @@ pub struct Options {
     pub fsync: Fsync,
     /// Whether to read back.
     pub verify: Verify,
+    /// Whether to share blocks with the source.
+    pub reflink: Reflink,
     /// Bytes a second of all workers together; None for no limit.
     pub rate_bytes_per_s: Option<u64>,
     /// Only prepare files of more than an extent, for other processes to write (see [`crate::Fill`]); what is prepared

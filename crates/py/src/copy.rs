@@ -13,7 +13,7 @@ use waystage_copy::sink::DividedFile;
 use waystage_copy::stat::FileState;
 use waystage_copy::{
     Comparison, Copy, CopyJob, Done, Engine, Fill, FillJob, FillOptions, Fsync, Job, Limits, Names,
-    Options, Order, Pair, Planned, Problem, Share, Time, Update, Verify, MOST_LIST_BYTES,
+    Options, Order, Pair, Planned, Problem, Reflink, Share, Time, Update, Verify, MOST_LIST_BYTES,
 };
 use waystage_pacing::{FlowCounts, Gate};
 
@@ -163,12 +163,16 @@ fn verify_of(word: &str) -> PyResult<Verify> {
     one_of("verify", word, &known)
 }
 
+const REFLINKS: [(&str, Reflink); 3] =
+    [("auto", Reflink::Auto), ("always", Reflink::Always), ("never", Reflink::Never)];
+
 /// What `waystage.native_options.copies.TreeCopyOptions` adds.
 #[derive(FromPyObject)]
 struct TreeCopyOptions {
     workers: usize,
     order: String,
     readers_per_target: Option<u32>,
+    reflink: String,
     rate_bytes_per_s: Option<u64>,
     divide: bool,
     dry_run: bool,
@@ -303,6 +307,7 @@ engine_handle!(
             update: how.update()?,
             fsync: how.fsync()?,
             verify: how.verify()?,
+            reflink: one_of("reflink", &more.reflink, &REFLINKS)?,
             rate_bytes_per_s: more.rate_bytes_per_s,
             divide: more.divide,
             dry_run: more.dry_run,

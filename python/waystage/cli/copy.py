@@ -11,15 +11,16 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from waystage.cli.combining import refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.copy_after import NOT_BETWEEN_HOSTS, After, after_options, check_deletion, refuse_after
-from waystage.cli.copy_dry import WORDS, DryRunCommand, about_dry_run, refuse_network
+from waystage.cli.copy_dry import DryRunCommand, about_dry_run, refuse_network
 from waystage.cli.copy_expected import about_time
 from waystage.cli.copy_nodes import copy_on_nodes, refuse_on_nodes
 from waystage.cli.copy_remote import (
@@ -33,7 +34,8 @@ from waystage.cli.copy_remote import (
     remote_ends,
     shell_of,
 )
-from waystage.cli.copy_report import ItemLog, Statistics, Together, say, size_text
+from waystage.cli.copy_report import ItemLog, Statistics, Together, say
+from waystage.cli.copy_run import Run, left_undone
 from waystage.cli.copy_selection import Selected, selection_options
 from waystage.cli.copy_sources import STREAM, Ends, pairs
 from waystage.cli.many_nodes import nodes_options
@@ -48,11 +50,10 @@ from waystage.cli.reaching import (
 )
 from waystage.cli.reporting import job_option
 from waystage.native_options.copies import DeleteOptions, RemoteCopyOptions, TreeCopyOptions
-from waystage.task import Progress, follow
-from waystage.wan.rates import UNLIMITED, Limiter, Schedule
+from waystage.wan.rates import UNLIMITED, Schedule
 
 if TYPE_CHECKING:
-    from waystage._native import RemoteCopy, SourceRemove, TreeCopy, TreeDelete
+    from waystage._native import RemoteCopy, TreeDelete
     from waystage.nodes import Where
     from waystage.wan.ssh import Shell
 
@@ -100,6 +101,14 @@ if TYPE_CHECKING:
     default="none",
     show_default=True,
     help="Force data to storage: never, before the copy is complete, or each file before its rename.",
+)
+@click.option(
+    "--reflink",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Share blocks with SRC instead of copying them: where the file system can; or fail; never. auto does not"
+    " with --verify or --bandwidth-limit.",
 )
 @click.option(
     "--bandwidth-limit",
@@ -194,6 +203,7 @@ def command(
     verify: bool,
     from_storage: bool,
     fsync: str,
+    reflink: str,
     schedule: Schedule | None,
     workers: int | None,
     order: str,
@@ -241,6 +251,8 @@ def command(
             raise UserError(f"{name} is empty: give a path; . is the current directory", ExitCode.USAGE)
     if from_storage and not verify:
         raise UserError("--from-storage needs --verify", ExitCode.USAGE)
+    if reflink == "always" and verify:
+        raise UserError("--verify reads back what --reflink always does not write: omit one", ExitCode.USAGE)
     if STREAM in (*sources, destination):
         from waystage.cli.copy_stream import copy_stream
 
@@ -288,6 +300,7 @@ def command(
             workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
             order=order,
             readers_per_target=readers_per_target,
+            reflink=reflink,
             rate_bytes_per_s=schedule.now(),
             dry_run=dry_run is not None,
             read_sources=dry_run == "disk",
@@ -301,6 +314,7 @@ def command(
         follow_up(run, todo, after, selected, local.workers, together)
     else:
         refuse_after("between hosts", NOT_BETWEEN_HOSTS)
+        refuse(("reflink",), "no effect between hosts; omit it")
         after = after.between_hosts()
         check_deletion(after, sources, selected, pulls=not ends[0].push)
         refuse_unknown(update, dry_run, pulls=not ends[0].push, copy_links=selected.copy_links)
@@ -342,59 +356,6 @@ def command(
     return ExitCode.OK if together.complete else ExitCode.PARTIAL
 
 
-@dataclass(frozen=True)
-class Run:
-    """What all copies of one command have in common."""
-
-    output: Output
-    dry_run: str | None
-    began: float
-    statistics: Statistics | None
-    schedule: Schedule
-    log: ItemLog
-
-    @property
-    def word(self) -> str:
-        return WORDS.get(self.dry_run or "", "copied")
-
-    def follow(self, copying: TreeCopy | RemoteCopy, progress: Progress) -> None:
-        """Wait for a copy, with progress, statistics, the log and the schedule of its rate."""
-        limiter = Limiter(self.schedule, copying.limit) if self.schedule.changes else None
-        if limiter is not None:
-            limiter.look()
-
-        def report(counts: dict[str, int]) -> None:
-            if limiter is not None:
-                limiter.look()
-            if self.statistics is not None:
-                self.statistics.look(copying)
-            self.log.take(copying)
-            done = counts["files"] + counts["same"] + counts["mended"]
-            rate = counts["bytes"] / max(time.monotonic() - self.began, 1e-9)
-            moved = counts["bytes"] + counts["resumed_bytes"]
-            # Until the walk has ended, it has found only a part of the total.
-            share = max(moved / max(counts["found_bytes"], 1), done / max(counts["found"], 1))
-            of_all = f"{size_text(moved)} of {size_text(counts['found_bytes'])}"
-            text = f"{self.word} {done:,} of {counts['found']:,} entries, {of_all}, {size_text(rate)}/s"
-            progress(text, min(share, 0.99))
-
-        follow(copying, report)
-        self.log.take(copying)
-        if self.statistics is not None:
-            self.statistics.look(copying, last=True)
-
-    def follow_after(self, task: TreeDelete | SourceRemove, doing: str) -> None:
-        """Wait for what follows a copy, with progress and the log."""
-        with self.output.progress() as progress:
-
-            def report(counts: dict[str, int]) -> None:
-                self.log.take(task)
-                progress(f"{doing}: {counts['deleted'] + counts['removed']:,} entries", 0.99)
-
-            follow(task, report)
-            self.log.take(task)
-
-
 def copy_here(run: Run, ends: Ends, options: TreeCopyOptions, together: Together) -> None:
     """Copy on this machine, and add the outcome. Raises CopyError."""
     from waystage._native import TreeCopy
@@ -432,14 +393,6 @@ def follow_up(
         ) as task:
             run.follow_after(task, doing)
         together.add(task, each.below, deleted=True)
-
-
-def left_undone(run: Run, counts: dict[str, int], what: str) -> bool:
-    """Whether a copy with these counts is not complete; says that so nothing was done to what it left."""
-    undone = counts["errors"] + counts["changed"] + counts["vanished"] > 0
-    if undone:
-        run.output.note(f"note: the copy is not complete, so nothing was {what}")
-    return undone
 
 
 def delete_far(

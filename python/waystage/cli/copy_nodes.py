@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from waystage.copying.on_nodes import Copied
     from waystage.nodes import Where
 
-NOT_ON_NODES = ("statistics", "log_file", "copy_links")
+NOT_ON_NODES = ("statistics", "log_file", "copy_links", "reflink")
 
 
 def refuse_on_nodes(is_remote: bool, sources: int) -> None:

@@ -75,6 +75,9 @@ class TreeCopyOptions(CopyOptions):
     files are found."""
     readers_per_target: int | None = None
     """Threads that read from one storage target at once; None for about as many as there are for each."""
+    reflink: str = "auto"
+    """Whether files share blocks with the source: `auto` (where the file system can), `always` (or the file fails) or
+    `never`. What is verified or limited in rate is not shared by `auto`."""
     rate_bytes_per_s: int | None = None
     divide: bool = False
     """Only prepare files of more than an extent, for `FileFill`; the same copy without this completes them."""

@@ -13,6 +13,7 @@ use waystage_pacing::{during, Cause, Pace, Stopped};
 use super::direct::{DualFile, IoModeChooser};
 use crate::error::{At, End, Failure};
 use crate::file_io::{for_data, for_pieces, PIECE_BYTES, SHRUNK};
+use crate::options::Reflink;
 
 /// Bytes that the kernel copies by itself between two checks for a stop.
 const KERNEL_PIECE_BYTES: usize = 8 << 20;
@@ -23,6 +24,8 @@ pub(crate) struct ContentMover {
     /// Whether requests bypass the page cache.
     pub(super) modes: IoModeChooser,
     pub(super) stop: Arc<AtomicBool>,
+    /// Whether each file has to share the blocks of its source.
+    must_clone: bool,
     /// Whether the kernel still may be asked to share blocks; no longer once it has refused.
     clones: AtomicBool,
     /// Whether the kernel still may be asked to copy by itself.
@@ -44,6 +47,7 @@ impl ContentMover {
     pub(crate) fn new(pace: Arc<Pace>, workers: usize, stop: Arc<AtomicBool>) -> Self {
         Self {
             pace,
+            must_clone: false,
             clones: AtomicBool::new(true),
             kernel: AtomicBool::new(true),
             modes: IoModeChooser::new(workers),
@@ -58,23 +62,37 @@ impl ContentMover {
         self
     }
 
+    /// The same, that shares blocks with the source as asked.
+    pub(super) fn sharing(self, reflink: Reflink) -> Self {
+        match reflink {
+            Reflink::Auto => self,
+            Reflink::Always => Self { must_clone: true, ..self },
+            Reflink::Never => self.through_own_memory(),
+        }
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Let `to` share the blocks of `from`; whether that could be done.
+    /// Let `to` share the blocks of `from`; whether that could be done. What is to be `verified` has to be read.
     pub(super) fn clone_file(
         &self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
+        verified: bool,
     ) -> Result<bool, Failure> {
         // A limit on the rate is a limit on what is read and written: shared blocks and copies in the kernel escape it.
-        if !self.clones.load(Ordering::Relaxed) || self.pace.gate.is_limited() {
+        let refused = verified || !self.clones.load(Ordering::Relaxed);
+        if !self.must_clone && (refused || self.pace.gate.is_limited()) {
             return Ok(false);
         }
         match during(Cause::Destination, || ioctl_ficlone(to, from)) {
             Ok(()) => Ok(true),
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => Err(errno).at(End::Destination, "clone"),
+            Err(errno) if self.must_clone => {
+                Err(errno).at(End::Destination, "share the source's blocks")
+            }
             Err(errno) => {
                 // TXTBSY and PERM are of this file alone; all else is of the file systems.
                 if !matches!(errno, Errno::TXTBSY | Errno::PERM) {

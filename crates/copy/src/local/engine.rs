@@ -22,7 +22,7 @@ use crate::ends::{ends, Ends};
 use crate::engine::{Engine, Job};
 use crate::error::{join_lost, At, CopyError, End, Failure};
 use crate::file_io::open_file;
-use crate::options::{Options, Order};
+use crate::options::{Options, Order, Reflink, Verify};
 use crate::plan::Policy;
 use crate::sink::{DividedFile, Sink, SinkOptions};
 use crate::source::{produce, Item, Names, Selection, Source};
@@ -96,6 +96,11 @@ impl Copy {
 
 fn prepare(mut options: Options) -> Result<Context, CopyError> {
     options.workers = options.workers.clamp(1, 1024);
+    if options.reflink == Reflink::Always && options.verify != Verify::None {
+        let text =
+            "blocks that are shared with the source are not read back: omit verify or reflink";
+        return Err(CopyError::Ends(text.to_owned()));
+    }
     let Ends { source: path, destination, single } =
         ends(&options.source, &options.destination, options.dry_run)?;
     if single.is_some() && options.names.is_some() {
@@ -139,7 +144,8 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
         _ => None,
     };
     Ok(Context {
-        mover: ContentMover::new(Arc::clone(&state.pace), options.workers, state.stop_flag()),
+        mover: ContentMover::new(Arc::clone(&state.pace), options.workers, state.stop_flag())
+            .sharing(options.reflink),
         policy: Policy {
             update: options.update,
             doubtful_since: sink.doubtful_since,

@@ -37,6 +37,8 @@ pub(super) struct Opened {
     pub(super) source: OwnedFd,
     pub(super) folder: Folder,
     pub(super) temporary: OwnedFd,
+    /// It shares the source's blocks: no extent is left to write.
+    pub(super) cloned: bool,
     /// Opened when an extent is first to go past the cache; None where that cannot be.
     direct: OnceLock<Option<DirectEnds>>,
 }
@@ -83,8 +85,8 @@ impl Large {
 }
 
 impl Opened {
-    pub(super) fn new(source: OwnedFd, folder: Folder, temporary: OwnedFd) -> Self {
-        Self { source, folder, temporary, direct: OnceLock::new() }
+    pub(super) fn new(source: OwnedFd, folder: Folder, temporary: OwnedFd, cloned: bool) -> Self {
+        Self { source, folder, temporary, cloned, direct: OnceLock::new() }
     }
 
     /// Both files for direct requests, if this mode needs any; None where they cannot be had.

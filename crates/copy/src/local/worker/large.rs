@@ -89,7 +89,11 @@ impl Worker<'_> {
             Some(resumed) => resumed,
             None => context.sink.create_large(&large.file)?,
         };
-        let opened = Arc::new(Opened::new(source, folder, temporary));
+        let verified = context.options.verify != Verify::None;
+        let mover = &context.mover;
+        // All of it, also where an earlier run has written a part.
+        let cloned = mover.clone_file(source.as_fd(), temporary.as_fd(), verified)?;
+        let opened = Arc::new(Opened::new(source, folder, temporary, cloned));
         *phase = Phase::Open(Arc::clone(&opened));
         Ok(Some(opened))
     }
@@ -103,6 +107,10 @@ impl Worker<'_> {
     ) -> Result<u128, Failure> {
         let context = self.context;
         let (source, temporary) = (opened.source.as_fd(), opened.temporary.as_fd());
+        if opened.cloned {
+            add(&context.state.report.tally.objects, 1);
+            return Ok(0);
+        }
         let verified = context.options.verify != Verify::None;
         let sparse = large.item.sparse;
         let mover = &context.mover;

@@ -95,7 +95,7 @@ impl Worker<'_> {
             during(Cause::Destination, || context.sink.new_file(folder, &item.metadata, verified))?;
         let range = (0, item.seen.size);
         let mover = &context.mover;
-        let cloned = !verified && mover.clone_file(from.as_fd(), file.fd())?;
+        let cloned = item.seen.size > 0 && mover.clone_file(from.as_fd(), file.fd(), verified)?;
         let mut moved = 0;
         if !cloned && item.seen.size > 0 {
             if item.sparse {
