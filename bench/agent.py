@@ -12,7 +12,9 @@ Another program makes 100,000 files by threads, forked children, children that e
 it renames, links, truncates and removes some, and the catalog is compared with a walk: `wrong` entries differ, `lost`
 ones are missing although the catalog does not report that any may be.
 
-The peer is strace on the same calls, where it is installed.
+The peer is strace on the same calls, where it is installed. The floor is `_agent_floor.c`, preloaded in the library's
+place: it copies the same bytes into a ring of shared memory that a thread reads, with fstat(2) on closing where that is
+asked for, and does nothing else. `x_floor` and `stat_x_floor` are what it adds over what the library adds.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from waystage.recorder import RecordOptions, build, record
 from waystage.stats import median
 
 PROGRAMS = Path(__file__).parents[1] / "shim" / "tests"
+FLOOR = Path(__file__).with_name("_agent_floor.c")
 FLAGS = ("-std=c11", "-O2")
 MEMORY = Path("/dev/shm")
 RUNS = 15
@@ -71,6 +74,8 @@ class _Bench:
         self._library = build()
         for name in ("writing", "bare", "storm"):
             run_program([compiler, *FLAGS, "-o", disk / name, PROGRAMS / f"{name}.c", "-lpthread"])
+        self._floor = disk / f"{FLOOR.stem}.so"
+        run_program([compiler, *FLAGS, "-shared", "-fPIC", "-pthread", "-o", self._floor, FLOOR])
 
     def measure(self) -> dict[str, Any]:
         files = EMPTY_FILES // 10 if self._options.quick else EMPTY_FILES
@@ -78,6 +83,8 @@ class _Bench:
             "noise": partial(self._noise, files),
             "create_and_close": partial(self._cost, 0, files, False),
             "create_and_close_with_stat": partial(self._cost, 0, files, True),
+            "floor": partial(self._bare_record, files, {}),
+            "floor_with_stat": partial(self._bare_record, files, {"AGENT_FLOOR_STAT": "1"}),
             **{name: partial(self._cost, size, count, False) for name, (size, count) in SIZES.items()},
         }
         part = self._options.part("cost", 0.0, 0.7)
@@ -86,6 +93,10 @@ class _Bench:
         figures = {
             "ns_per_event": round(turns.median("create_and_close", "added_ns"), 1),
             "ns_per_event_stat": round(turns.median("create_and_close_with_stat", "added_ns"), 1),
+            "x_floor": round(turns.ratio("floor", "create_and_close", "added_ns"), 2),
+            "stat_x_floor": round(
+                turns.ratio("floor_with_stat", "create_and_close_with_stat", "added_ns"), 2
+            ),
             "wrong": wrong,
             "lost": lost,
         }
@@ -110,6 +121,10 @@ class _Bench:
         # Of a pair one opening is recorded, its closing where that is asked for, and each removal twice.
         expected = INSIDE * files * (6 if with_stat else 5)
         return {**figures, "gaps": counts["lost"] + abs(counts["records"] + counts["lost"] - expected)}
+
+    def _bare_record(self, files: int, environment: Mapping[str, str], turn: int) -> Figures:
+        """The same with the floor in the library's place."""
+        return _figures(self._write(0, files, {"LD_PRELOAD": str(self._floor), **environment}))
 
     def _write(
         self, size: int, files: int, environment: Mapping[str, str], before: Sequence[str] = ()

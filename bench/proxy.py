@@ -4,7 +4,9 @@ The path of `waystage lab wan`, 10 ms round trip, 200 Mbit/s (two CPUs carry the
 `details` has 1 Gbit/s too, and whether the path kept up). iperf3 at left goes through a fixed port of the proxy to
 iperf3 at right; a fraction is its payload over C (1 - p) at 1 % and 10 % random loss. Peers: the same iperf3 without
 the proxy, CUBIC and BBR. `added_ms`: 64 bytes there and back over the path without loss, one connection each,
-alternately through the proxy and without; the difference of the medians.
+alternately through the proxy and without; the difference of the medians. The floor is `_relay.c` in its two places: at
+each end a bare TCP relay, a read and a write for what has come, nothing encrypted; `added_x_floor` is what the relays
+add over what the proxy adds.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import _wan_copies as copies
 import _wan_peers as peers
 from _wan_paths import RIGHT, late, path, run_left, serving, wrong_share
 
-from waystage.bench import BenchOptions, Figures, take_turns
+from waystage.bench import BenchOptions, Figures, installed, run_program, take_turns
 from waystage.stats import median
 
 DELAY = "5ms"
@@ -33,6 +37,10 @@ FIRST_RATE = "200Mbit"
 OMIT_S = 2
 LATENCY = "latency"
 ECHO_PORT = 5300
+RELAY_PORTS = 5301, 5302
+"""At left and at right."""
+
+RELAY = Path(__file__).with_name("_relay.c")
 
 ECHO = """
 import socket, sys, threading
@@ -79,8 +87,11 @@ def run(options: BenchOptions) -> dict[str, Any]:
         for loss in LOSSES
         for who in ("proxy", *controls)
     }
-    contestants[LATENCY] = partial(_latency, 100 if options.quick else 300)
-    turns = take_turns(options, contestants, turns=TURNS, invalid=late)
+    with tempfile.TemporaryDirectory(prefix="waystage-proxy-") as folder:
+        relay = Path(folder) / RELAY.stem
+        run_program([installed("cc", "gcc"), "-O2", "-pthread", "-o", relay, RELAY])
+        contestants[LATENCY] = partial(_latency, str(relay), 100 if options.quick else 300)
+        turns = take_turns(options, contestants, turns=TURNS, invalid=late)
     fraction = turns.medians("fraction")
     theirs = {
         f"{who}_fraction_{loss}": round(fraction[key(who, FIRST_RATE, loss)], 4)
@@ -92,8 +103,12 @@ def run(options: BenchOptions) -> dict[str, Any]:
             "fraction_1pct": round(fraction[key("proxy", FIRST_RATE, "1pct")], 3),
             "fraction_10pct": round(fraction[key("proxy", FIRST_RATE, "10pct")], 3),
             "added_ms": round(turns.median(LATENCY, "added_ms"), 3),
+            "added_x_floor": round(
+                turns.median(LATENCY, "relays_added_ms") / turns.median(LATENCY, "added_ms"), 2
+            ),
         },
-        "peers": theirs | {"direct_ms": round(turns.median(LATENCY, "direct_ms"), 3)},
+        "peers": theirs
+        | {name: round(turns.median(LATENCY, name), 3) for name in ("direct_ms", "relays_added_ms")},
         "details": turns.details() | {"rate": FIRST_RATE},
     }
 
@@ -113,18 +128,26 @@ def _flow(who: str, rate: str, loss: str, seconds: float, turn: int) -> Figures:
     return {**carried.figures(), "fraction": carried.rate_bps / (RATES[rate] * (1 - LOSSES[loss]))}
 
 
-def _latency(count: int, turn: int) -> Figures:
+def _latency(relay: str, count: int, turn: int) -> Figures:
     echo = [sys.executable, "-I", "-c", ECHO, str(ECHO_PORT)]
-    ends = [f"{RIGHT}:{ECHO_PORT}", f"127.0.0.1:{ECHO_PORT}"]
+    near, far = RELAY_PORTS
+    ends = [f"{RIGHT}:{ECHO_PORT}", f"127.0.0.1:{ECHO_PORT}", f"127.0.0.1:{near}"]
     with path({"delay": DELAY, "rate": FIRST_RATE}) as name:
-        with _proxy(name, ECHO_PORT), serving(name, "right", echo, ECHO_PORT):
+        with (
+            _proxy(name, ECHO_PORT),
+            serving(name, "right", echo, ECHO_PORT),
+            serving(name, "right", [relay, str(far), "127.0.0.1", str(ECHO_PORT)], far),
+            serving(name, "left", [relay, str(near), RIGHT, str(far)], near),
+        ):
             asked = run_left(name, [sys.executable, "-I", "-c", ASKER, str(count), *ends], 600)
         wrong = wrong_share(name)
-    direct, proxied = json.loads(asked.out)
+    direct, proxied, relayed = json.loads(asked.out)
     return {
         "direct_ms": median(direct),
         "proxy_ms": median(proxied),
+        "relays_ms": median(relayed),
         "added_ms": median(proxied) - median(direct),
+        "relays_added_ms": median(relayed) - median(direct),
         "wrong_share": wrong,
     }
 

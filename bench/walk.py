@@ -5,10 +5,15 @@ promised figures) is walked warm and, after the caches are dropped, cold. Every 
 three times, mode, owner, group, inode, device, links and blocks of every entry. Figures are ratios of medians.
 
 `layout_fraction` is the rate with an attribute read of every file, as on Lustre, over the rate without.
+
+The floor is `_walk_floor.c`, called in this process: openat, getdents64 and statx by as many threads, with none of their
+answers kept. `x_floor` is its time over ours, warm; `layouts_x_floor` the same where both read the attribute of every
+file too, by getxattrat, and `floor_layout_fraction` what that call alone leaves of the bare loop's rate.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -19,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from waystage._native import TreeWalk
-from waystage.bench import BenchError, BenchOptions, Figures, Turns, installed, take_turns, timed
+from waystage.bench import BenchError, BenchOptions, Figures, Turns, installed, run_program, take_turns, timed
 from waystage.catalog import BuildOptions, Catalog, build
 from waystage.native_options.walks import WalkOptions
 
@@ -30,6 +35,9 @@ DIRECTORIES_PER_DIRECTORY = 100
 FIND_FORMAT = r"%p\t%y\t%s\t%T@\t%C@\t%A@\t%m\t%U\t%G\t%i\t%D\t%n\t%b\n"
 WARM_TURNS = 5
 COLD_TURNS = 3
+FLOOR = Path(__file__).with_name("_walk_floor.c")
+ATTRIBUTE = b"lustre.lov"
+"""That of Lustre's layouts, which `walk_attribute` asks for."""
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 Walker = Callable[[Path], int]
@@ -52,8 +60,9 @@ def run(options: BenchOptions) -> dict[str, Any]:
         if fd is not None:
             # A condition on size makes fd stat every entry; it matches all.
             peers["fd"] = _program([fd, "-u", "--size", "+0b", ".", str(tree)])
+        floors = bare_walks(Path(folder), entries)
         walks: dict[str, Walker] = {"waystage": walk, "attribute": walk_attribute, "layouts": walk_each}
-        warm = _turns(options.part("warm", 0.3, 0.7), tree, walks | peers, cold=False)
+        warm = _turns(options.part("warm", 0.3, 0.7), tree, walks | floors | peers, cold=False)
         cold_walks = {"waystage": walk, "find": peers["find"]}
         cold = _turns(options.part("cold", 0.7, 0.95), tree, cold_walks, cold=True)
         options.progress("building a catalog", 0.95)
@@ -69,11 +78,15 @@ def run(options: BenchOptions) -> dict[str, Any]:
             "cold_x_find": round(cold.ratio("find", "waystage", "seconds"), 2),
             "warm_x_best": round(seconds[best] / seconds["waystage"], 2),
             "layout_fraction": round(seconds["waystage"] / seconds["attribute"], 3),
+            "x_floor": round(seconds["floor"] / seconds["waystage"], 3),
+            "layouts_x_floor": round(seconds["floor with attribute"] / seconds["attribute"], 3),
         },
         "peers": {f"{name}_warm_entries_per_s": round(entries / seconds[name]) for name in peers}
         | {"find_cold_entries_per_s": round(entries / cold.median("find", "seconds")), "best": best},
         "details": {
             "entries": entries,
+            "floor_layout_fraction": round(seconds["floor"] / seconds["floor with attribute"], 3),
+            "floor_entries_per_s": round(entries / seconds["floor"]),
             "warm_entries_per_s": round(entries / seconds["waystage"]),
             "warm_entries_per_s_with_layouts": round(entries / seconds["layouts"]),
             "warm_entries_per_s_with_an_attribute": round(entries / seconds["attribute"]),
@@ -121,6 +134,22 @@ def walk_attribute(tree: Path) -> int:
 def walk_each(tree: Path) -> int:
     """The same, with the layouts of this file system."""
     return _drain(TreeWalk(tree, WalkOptions(threads=BuildOptions().thread_count(), layouts="each")))
+
+
+def bare_walks(folder: Path, entries: int) -> dict[str, Walker]:
+    """The bare loops, compiled in `folder`, for a tree with that many entries. Raises BenchError."""
+    library = folder / f"{FLOOR.stem}.so"
+    run_program([installed("cc", "gcc"), "-O2", "-shared", "-fPIC", "-pthread", "-o", library, FLOOR])
+    bare = ctypes.CDLL(str(library)).walk_floor
+    bare.restype, bare.argtypes = ctypes.c_long, (ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p)
+    threads = BuildOptions().thread_count()
+
+    def loop(attribute: bytes | None, tree: Path) -> int:
+        if (found := bare(os.fsencode(tree), threads, attribute)) != entries:
+            raise BenchError(f"the tree has {entries} entries, and the bare loop found {found}")
+        return entries
+
+    return {"floor": partial(loop, None), "floor with attribute": partial(loop, ATTRIBUTE)}
 
 
 def _drain(walking: TreeWalk) -> int:
