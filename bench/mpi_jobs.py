@@ -43,10 +43,10 @@ SHAPES = {8: (2, 2, 50_000_000), 16: (4, 4, 20_000_000)}
 """Hosts for applications: on each of four edge switches, core switches, rate of a link."""
 
 EDGES = 4
-CG = {8: (65_536, 5, 7), 16: (32_768, 4, 6)}
+CG = {8: (65_536, 4, 6), 16: (32_768, 4, 5)}
 """Unknowns, outer and inner iterations: sums of 256 and 128 KiB."""
 
-FFT = {8: (512, 14), 16: (256, 24)}
+FFT = {8: (512, 10), 16: (256, 20)}
 """Rows, iterations: blocks of 256 and 64 KiB."""
 
 LAMMPS = 10, 100
