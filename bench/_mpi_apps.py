@@ -203,9 +203,8 @@ def judged(said: str, energy: float | None) -> Outcome | None:
 
 def energy_of(said: str) -> float | None:
     """The total energy in the last row of LAMMPS' table, or None."""
-    table = re.search(
-        r"^\s*Step Temp E_pair E_mol TotEng Press\s*\n((?:[-+\d.e \t]+\n)+)", said, re.MULTILINE
-    )
+    heads = r"\s+".join(("Step", "Temp", "E_pair", "E_mol", "TotEng", "Press"))
+    table = re.search(rf"^\s*{heads}\s*\n((?:[ \t]*\d+(?:[ \t]+\S+){{5}}[ \t]*\n)+)", said, re.MULTILINE)
     if table is None:
         return None
     return float(table[1].splitlines()[-1].split()[4])
