@@ -1,13 +1,13 @@
-/* The conjugate gradient solver of the NAS Parallel Benchmarks, CG: the smallest eigenvalue of a sparse symmetric matrix
- * by inverse power iteration, whose systems are solved approximately. Here with a matrix whose answer is known.
+/* The conjugate gradient solver of the NAS Parallel Benchmarks, CG: the smallest eigenvalue of a sparse symmetric
+ * matrix by inverse power iteration, whose systems are solved approximately. The matrix is one whose answer is known.
  *
- * The matrix is the Laplacian of a random graph of some 32 weighted edges a node, and the identity: its smallest
- * eigenvalue is 1, with all elements of the eigenvector equal, and the others are near 32. So zeta, the estimate, must
- * come to 1, the eigenvector must be even, and the last system's residual small.
+ * It is the Laplacian of a random graph of some 32 weighted edges a node, and the identity: its smallest eigenvalue is
+ * 1, with all elements of the eigenvector equal, and the others are near 32. So zeta, the estimate, must come to 1, the
+ * eigenvector must be even, and the last system's residual small.
  *
- * Ranks are a grid of rows and columns, powers of two, and each holds a block of the matrix, as in NAS CG. A product with
- * a vector is a sum along the row (MPI_Allreduce; NAS writes it out in sends) and an exchange with the transposed place
- * (MPI_Sendrecv); a scalar product is a sum along the row.
+ * Ranks are a grid of rows and columns, powers of two, and each holds a block of the matrix, as in NAS CG. A product
+ * with a vector is a sum along the row (MPI_Allreduce; NAS writes it out in sends) and an exchange with the transposed
+ * place (MPI_Sendrecv); a scalar product is a sum along the row.
  *
  * Arguments: a power of two of unknowns, outer iterations, inner iterations. See _mpi_job.h for what it prints. */
 #define _GNU_SOURCE

@@ -62,7 +62,7 @@ STAGED = {8: 12_000_000, 16: 5_000_000}
 
 TURNS, TURNS_QUICK = 2, 1
 SEEDS = 3
-TAKES_S = 280, 80
+TAKES_S = 280, 75
 LIMIT_S = 90.0
 OURS, HASH = "collective-paths on demand-separation", "ecmp"
 
