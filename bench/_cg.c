@@ -46,7 +46,7 @@ static void *zeros(size_t count, size_t size)
     return found;
 }
 
-/* The node at the other end of edge k of node i: a permutation of `bits` bits for each k. */
+/* The node to which edge k of node i leads: a permutation of `bits` bits for each k. */
 static uint32_t neighbour(uint32_t i, uint32_t k, unsigned bits)
 {
     uint32_t mask = (1u << bits) - 1;
