@@ -967,6 +967,13 @@ class SourceRemove(Task):
     """Removes files of a source whose contents the destination holds. Raises CopyError where an end is not usable."""
 
     def __new__(cls, source: str | Path, destination: str | Path, options: RemoveOptions) -> SourceRemove: ...
+    @staticmethod
+    def between(
+        local: str | Path, remote: bytes, peer: Peer, options: RemoveOptions, *, push: bool
+    ) -> SourceRemove:
+        """With one end at a server: the destination with `push`, else the source. Paths are those of the copy, and
+        `single` is found out."""
+
     @property
     def complete(self) -> bool:
         """Whether it met no error, as far as it has come."""

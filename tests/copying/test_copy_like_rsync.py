@@ -107,7 +107,6 @@ def test_a_source_that_cannot_be_read_deletes_nothing(tmp_path: Path) -> None:
         (["a", "c", "b", "--delete"], "a single SRC that is a directory"),
         (["a", "b", "--delete", "--files-from", "-"], "--files-from exclude each other"),
         (["a", "b", "--delete", "--remove-source"], "exclude each other"),
-        (["a", "host:b", "--remove-source"], "--remove-source: for copies on one machine"),
         (["a", "b", "--suffix", "x"], "--suffix needs --backup"),
         (["a", "b", "--backup", "--suffix", "x/y"], "without a slash"),
         (["a", "b", "--min-size", "2K", "--max-size", "1K"], "--min-size is above --max-size"),

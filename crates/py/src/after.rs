@@ -1,4 +1,4 @@
-//! What follows a copy on this machine: `TreeDelete`, `SourceRemove`.
+//! What follows a copy: `TreeDelete`, `SourceRemove`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use waystage_catalog::Exclude;
 use waystage_copy::after::{
-    Copied, Delete, DeleteJob, DeleteOptions, Deletion, Remove, RemoveJob, RemoveOptions,
+    Copied, Delete, DeleteJob, DeleteOptions, Deletion, Removal, Remove, RemoveJob, RemoveOptions,
+    Taken,
 };
-use waystage_remote_copy::{delete, Chosen, Ends};
+use waystage_remote_copy::{delete, remove, Chosen, Ends, Selected};
 
 use crate::copy::{
     engine_handle, py_done, py_planned, py_problems, CopyOptions, EngineJob, PyDone, PyPlanned,
@@ -59,6 +60,12 @@ impl PyDeleteOptions {
     }
 }
 
+impl PyRemoveOptions {
+    fn how(&self) -> Removal {
+        Removal { workers: self.workers, dry_run: self.dry_run, log: self.log }
+    }
+}
+
 impl EngineJob for DeleteJob {}
 impl EngineJob for RemoveJob {}
 
@@ -82,6 +89,7 @@ engine_handle!(
                 exclude: Exclude::new(options.exclude),
                 include: options.include.map(Exclude::new),
                 one_file_system: options.one_file_system,
+                ..Copied::default()
             },
             backup: options.backup.map(PyBackup::backup),
         };
@@ -110,6 +118,7 @@ engine_handle!(
             include: options.include,
             one_file_system: options.one_file_system,
             backup: options.backup.map(PyBackup::backup),
+            ..Chosen::default()
         };
         let (peer, copy_links) = (peer.open(py)?, options.copy_links);
         let ends = if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } };
@@ -133,17 +142,43 @@ engine_handle!(
         let request = RemoveOptions {
             source,
             destination,
-            single: more.single,
-            exclude: Exclude::new(how.exclude.clone()),
-            include: how.include.clone().map(Exclude::new),
-            names: how.names(),
-            limits: how.limits(),
-            one_file_system: how.one_file_system,
-            workers: more.workers,
-            dry_run: more.dry_run,
-            log: more.log,
+            single: more.single.clone(),
+            taken: Taken {
+                exclude: Exclude::new(how.exclude.clone()),
+                include: how.include.clone().map(Exclude::new),
+                names: how.names(),
+                limits: how.limits(),
+                one_file_system: how.one_file_system,
+            },
         };
-        let remove = options.py().detach(|| Remove::start(request)).or_raise()?;
+        let how = more.how();
+        let remove = options.py().detach(|| Remove::start(request, how)).or_raise()?;
         Ok(Task::handle(remove, Self))
+    }
+
+    /// With one end at a server; `push` where that is the destination. Both paths are those of the copy.
+    #[staticmethod]
+    #[pyo3(signature = (local, remote, peer, options, *, push))]
+    fn between(
+        py: Python<'_>,
+        local: PathBuf,
+        remote: Vec<u8>,
+        peer: PyPeer,
+        options: &Bound<'_, PyAny>,
+        push: bool,
+    ) -> PyResult<Py<Self>> {
+        let (copied, more): (CopyOptions<'_>, PyRemoveOptions) =
+            (options.extract()?, options.extract()?);
+        let selected = Selected {
+            exclude: copied.exclude.clone(),
+            include: copied.include.clone(),
+            names: copied.names(),
+            limits: copied.limits(),
+            one_file_system: copied.one_file_system,
+        };
+        let (peer, how) = (peer.open(py)?, more.how());
+        let ends = if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } };
+        let remove = py.detach(|| remove(peer, ends, selected, how)).or_raise()?;
+        Py::new(py, Task::handle(remove, Self))
     }
 );

@@ -2,9 +2,6 @@
 //!
 //! Arrives: a server, both directories. Leaves: the ends of a deletion ([`waystage_copy::after`]) that ask the server,
 //! and believe it nothing that leads out of its directory or was not asked. Must not know: which entries are to go.
-//!
-//! Requests are in turn and of bounded size. One that was lost with its connection may be repeated: what is gone is not
-//! missed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,14 +17,9 @@ use waystage_transport::handshake::client::Peer;
 
 use crate::client::Ends;
 use crate::error::WanError;
+use crate::far::{here, requests, Far, PATHS};
 use crate::tree_client::TreeSession;
-use crate::tree_messages::{
-    Chosen, TreeAnswer, TreeEntry, TreeRequest, DELETED, FAILED, LACKED, STAYED,
-};
-
-/// Paths of a request, and their bytes about.
-const PATHS: usize = 4096;
-const PATH_BYTES: usize = 256 << 10;
+use crate::tree_messages::{Chosen, TreeEntry, TreeRequest, DELETED, FAILED, LACKED, STAYED};
 
 /// Start to delete at the destination what the source lacks; one of them is at the server.
 ///
@@ -52,54 +44,6 @@ pub fn delete(
         ),
     };
     Ok(Delete::between(origin, target, how)?)
-}
-
-/// A directory at a server.
-struct Far {
-    session: Arc<TreeSession>,
-    path: Vec<u8>,
-}
-
-impl Far {
-    /// A byte for each of `count` things, one of those that are `known`, and why some failed.
-    fn ask(
-        &self,
-        request: &TreeRequest,
-        count: usize,
-        known: &[u8],
-    ) -> Result<TreeAnswer, CopyError> {
-        let answer = self.session.ask(request).map_err(here)?;
-        if answer.data.len() != count || !answer.data.iter().all(|byte| known.contains(byte)) {
-            return Err(here(crate::error::protocol_violation()));
-        }
-        Ok(answer)
-    }
-}
-
-/// An error of the session as one of files.
-fn here(error: WanError) -> CopyError {
-    match error {
-        WanError::Files(error) => error,
-        WanError::Session(error) => CopyError::Failed(format!(
-            "the deletion was interrupted: {error}: the same command completes it"
-        )),
-    }
-}
-
-/// As much of `items` at once as a request holds, and where it is in them.
-fn requests<T>(items: &[T], path: impl Fn(&T) -> &[u8]) -> Vec<&[T]> {
-    let (mut groups, mut begin, mut bytes) = (Vec::new(), 0, 0);
-    for (at, item) in items.iter().enumerate() {
-        bytes += path(item).len();
-        if at + 1 - begin >= PATHS || bytes >= PATH_BYTES {
-            groups.push(&items[begin..=at]);
-            (begin, bytes) = (at + 1, 0);
-        }
-    }
-    if begin < items.len() {
-        groups.push(&items[begin..]);
-    }
-    groups
 }
 
 struct FarOrigin(Far);

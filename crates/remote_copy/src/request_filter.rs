@@ -33,11 +33,21 @@ impl<'a> RequestFilter<'a> {
         names: Option<&'a Names>,
         single: Option<&[u8]>,
     ) -> Self {
+        Self::of_patterns(&options.exclude, options.include.as_deref(), names, single)
+    }
+
+    /// The same, of what these patterns and names ask for.
+    pub(crate) fn of_patterns(
+        exclude: &[Vec<u8>],
+        include: Option<&[Vec<u8>]>,
+        names: Option<&'a Names>,
+        single: Option<&[u8]>,
+    ) -> Self {
         Self {
             single: single.map(<[u8]>::to_vec),
             names,
-            exclude: Exclude::new(options.exclude.iter().cloned()),
-            include: options.include.clone().map(Exclude::new),
+            exclude: Exclude::new(exclude.iter().cloned()),
+            include: include.map(|patterns| Exclude::new(patterns.iter().cloned())),
         }
     }
 

@@ -19,7 +19,7 @@ use waystage_transport::wire::{at_place, place_of, Malformed, Read, Reader, Writ
 
 use crate::copy_state::CopyState;
 use crate::verdict::Verdict;
-use crate::wire_parts::{put_backup, put_list, read_backup, read_list};
+use crate::wire_parts::{put_backup, put_limits, put_list, read_backup, read_limits, read_list};
 
 /// Whether anything is copied, or only tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,26 +133,6 @@ impl CopyOptions {
         }
         Ok(options)
     }
-}
-
-/// Each limit after a flag that says whether there is one; times as they are in memory, in two's complement.
-fn put_limits(limits: &Limits, out: &mut Writer) {
-    let Limits { min_size, max_size, since, until } = *limits;
-    let times = [since, until].map(|time| time.map(i64::cast_unsigned));
-    for limit in [min_size, max_size].into_iter().chain(times) {
-        out.u8(u8::from(limit.is_some())).u64(limit.unwrap_or_default());
-    }
-}
-
-fn read_limits(reader: &mut Reader<'_>) -> Read<Limits> {
-    let mut limit = || -> Read<Option<u64>> {
-        let given = reader.flag()?;
-        let value = reader.u64()?;
-        Ok(given.then_some(value))
-    };
-    let (min_size, max_size, since, until) = (limit()?, limit()?, limit()?, limit()?);
-    let time = |value: Option<u64>| value.map(|seconds| seconds.cast_signed());
-    Ok(Limits { min_size, max_size, since: time(since), until: time(until) })
 }
 
 /// What the client wants copied.

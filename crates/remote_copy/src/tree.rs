@@ -8,6 +8,7 @@
 //! refused leaves the session as it was; an idle one is closed.
 
 mod deletion;
+mod removal;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -144,6 +145,9 @@ fn one(serving: &Serving<'_>, request: &TreeRequest) -> Result<Done, Refusal> {
         }
         TreeRequest::Walk(..) | TreeRequest::Lacks(..) | TreeRequest::Delete(..) => {
             return deletion::serve(serving, request);
+        }
+        TreeRequest::Sync(..) | TreeRequest::Digests(..) | TreeRequest::RemoveHeld(..) => {
+            return removal::serve(serving, request);
         }
         TreeRequest::Make(path, parents) => {
             let Granted { root, path: below, .. } = grant(path, true)?;

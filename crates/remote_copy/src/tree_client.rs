@@ -2,6 +2,7 @@
 //!
 //! Arrives: requests. Leaves: whole answers. Must not know: what they are for.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,7 +14,7 @@ use waystage_transport::tls::random;
 use waystage_transport::Error;
 
 use crate::error::{protocol_violation, WanError};
-use crate::tree_messages::{TreeAnswer, TreeRequest, MOST_PROBLEMS};
+use crate::tree_messages::{Feature, TreeAnswer, TreeRequest, MOST_PROBLEMS};
 
 /// Entries that a client takes from a server.
 const MOST_ENTRIES: usize = 10_000_000;
@@ -28,6 +29,8 @@ type Take<'a> = dyn FnMut(TreeAnswer) -> Result<(), WanError> + 'a;
 pub struct TreeSession {
     peer: Peer,
     control: Mutex<Option<Arc<Control>>>,
+    /// Of the protocol that the server has chosen.
+    version: AtomicU32,
     /// Held during a request.
     turn: Mutex<()>,
 }
@@ -36,7 +39,7 @@ impl TreeSession {
     /// A session with this server, which is not connected to yet.
     #[must_use]
     pub fn new(peer: Peer) -> Self {
-        Self { peer, control: Mutex::default(), turn: Mutex::default() }
+        Self { peer, control: Mutex::default(), version: AtomicU32::new(0), turn: Mutex::default() }
     }
 
     /// Ask, and return the whole answer.
@@ -93,6 +96,7 @@ impl TreeSession {
         let _turn = self.turn.lock();
         let held = self.control.lock().clone().filter(|control| !control.ended());
         if let Some(control) = held {
+            self.check(request)?;
             control.send(kinds::TREE, &request.encode());
             match self.answer(&control, request, take) {
                 // The server has just left a connection that was idle.
@@ -102,14 +106,23 @@ impl TreeSession {
         }
         let control = self.connect(request)?;
         let version = Welcome::read(&expect(&control, kinds::WELCOME)?)?.version;
-        if version < request.since_version() {
-            control.abort();
-            return Err(WanError::input(format!(
-                "the server speaks version {version} of the protocol, which has no deletion after a copy, so nothing was \
-                 deleted: bring the Waystage of the server up to date, or copy without --delete"
-            )));
-        }
+        self.version.store(version, Ordering::Relaxed);
+        self.check(request).inspect_err(|_| control.abort())?;
         self.answer(&control, request, take)
+    }
+
+    /// Whether the server knows of such requests.
+    fn check(&self, request: &TreeRequest) -> Result<(), WanError> {
+        let version = self.version.load(Ordering::Relaxed);
+        match request.needs() {
+            Some(Feature { version: since, name, undone, option }) if version < *since => {
+                Err(WanError::input(format!(
+                    "the server speaks version {version} of the protocol, which has no {name}, so {undone}: bring the \
+                     Waystage of the server up to date, or copy without {option}"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn connect(&self, request: &TreeRequest) -> Result<Arc<Control>, WanError> {

@@ -4,18 +4,23 @@
 //! who may do what.
 
 use waystage_catalog::Exclude;
-use waystage_copy::after::Copied;
+use waystage_copy::after::{Copied, Held, Key};
 use waystage_copy::backup::Backup;
+use waystage_copy::Limits;
 use waystage_transport::wire::{Malformed, Read, Reader, Writer};
 
 use crate::entry::path as checked;
-use crate::wire_parts::{put_backup, put_list, read_backup, read_list};
+use crate::wire_parts::{
+    put_backup, put_held, put_limits, put_list, read_backup, read_held, read_limits, read_list,
+    HELD_BYTES,
+};
 
 /// Problems that are listed; all end the command with an error.
 pub(crate) const MOST_PROBLEMS: usize = 1000;
 
-/// From this version of the protocol on servers know of deletions.
+/// From these versions of the protocol on servers know of deletions and of sources that are removed.
 const DELETION_VERSION: u32 = 5;
+const REMOVAL_VERSION: u32 = 6;
 
 /// What is said of a path: it is there, or stays.
 pub(crate) const STAYED: u8 = 0;
@@ -23,8 +28,14 @@ pub(crate) const STAYED: u8 = 0;
 pub(crate) const LACKED: u8 = 1;
 /// It was deleted.
 pub(crate) const DELETED: u8 = 2;
-/// It could not be deleted, and a problem may say why.
+/// It could not be deleted or read, and a problem may say why.
 pub(crate) const FAILED: u8 = 3;
+/// It stays, as its contents are others.
+pub(crate) const DIFFERS: u8 = 4;
+/// It stays, as it was changed while it was compared.
+pub(crate) const CHANGED: u8 = 5;
+/// It stays, as it may be the destination's own file.
+pub(crate) const ONE: u8 = 6;
 
 /// Which entries a copy has put at its destination.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +48,8 @@ pub struct Chosen {
     pub one_file_system: bool,
     /// No backups, and not their directory.
     pub backup: Option<Backup>,
+    /// Of regular files only those within these.
+    pub limits: Limits,
 }
 
 impl Chosen {
@@ -45,6 +58,7 @@ impl Chosen {
             exclude: Exclude::new(self.exclude.iter().cloned()),
             include: self.include.clone().map(Exclude::new),
             one_file_system: self.one_file_system,
+            limits: self.limits,
         }
     }
 }
@@ -69,7 +83,35 @@ pub enum TreeRequest {
     /// Delete these entries below this directory, each by the letter of its type and its path, in this order; files are
     /// kept where that is wanted.
     Delete(Vec<u8>, Vec<(u8, Vec<u8>)>, Option<Backup>),
+    /// Force what is below this directory to storage.
+    Sync(Vec<u8>),
+    /// What is at each of these paths below this directory, its contents as a digest with this key.
+    Digests(Vec<u8>, Key, Vec<Vec<u8>>),
+    /// Remove each of these paths below this directory where its contents are these.
+    RemoveHeld(Vec<u8>, Key, Vec<(Vec<u8>, Held)>),
 }
+
+/// What a version of the protocol has brought, in words for who meets an older server.
+pub(crate) struct Feature {
+    pub(crate) version: u32,
+    pub(crate) name: &'static str,
+    pub(crate) undone: &'static str,
+    pub(crate) option: &'static str,
+}
+
+const DELETION: Feature = Feature {
+    version: DELETION_VERSION,
+    name: "deletion after a copy",
+    undone: "nothing was deleted",
+    option: "--delete",
+};
+
+const REMOVAL: Feature = Feature {
+    version: REMOVAL_VERSION,
+    name: "removal of sources after a copy",
+    undone: "nothing was removed",
+    option: "--remove-source",
+};
 
 impl TreeRequest {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -87,7 +129,12 @@ impl TreeRequest {
                 out.u8(u8::from(chosen.include.is_some()));
                 put_list(&chosen.exclude, &mut out);
                 put_list(chosen.include.as_deref().unwrap_or_default(), &mut out);
-                put_kept(chosen.backup.as_ref(), &mut out)
+                put_kept(chosen.backup.as_ref(), &mut out);
+                // Last, and only where there are any: servers without them understand all else.
+                if chosen.limits != Limits::default() {
+                    put_limits(&chosen.limits, &mut out);
+                }
+                &mut out
             }
             Self::Lacks(path, names) => {
                 out.u8(6).bytes(path);
@@ -100,6 +147,20 @@ impl TreeRequest {
                     out.u8(*letter).bytes(path);
                 });
                 put_kept(backup.as_ref(), &mut out)
+            }
+            Self::Sync(path) => out.u8(8).bytes(path),
+            Self::Digests(path, key, names) => {
+                out.u8(9).array(key).bytes(path);
+                put_list(names, &mut out);
+                &mut out
+            }
+            Self::RemoveHeld(path, key, entries) => {
+                out.u8(10).array(key).bytes(path).count(entries.len());
+                for (path, held) in entries {
+                    out.bytes(path);
+                    put_held(held, &mut out);
+                }
+                &mut out
             }
         };
         out.0
@@ -135,12 +196,15 @@ impl TreeRequest {
                 let (exclude, include) = (read_list(&mut reader)?, read_list(&mut reader)?);
                 let include = included.then_some(include);
                 let backup = read_kept(&mut reader)?;
-                Self::Walk(path, Chosen { exclude, include, one_file_system, backup })
+                let limits = match reader.0.is_empty() {
+                    true => Limits::default(),
+                    false => read_limits(&mut reader)?,
+                };
+                Self::Walk(path, Chosen { exclude, include, one_file_system, backup, limits })
             }
             6 => {
                 let path = reader.bytes()?.to_vec();
-                let names = read_list(&mut reader)?;
-                Self::Lacks(path, names.iter().map(|name| checked(name)).collect::<Read<_>>()?)
+                Self::Lacks(path, read_paths(&mut reader)?)
             }
             7 => {
                 let path = reader.bytes()?.to_vec();
@@ -148,6 +212,17 @@ impl TreeRequest {
                 let entry = |_| Ok((reader.u8()?, checked(reader.bytes()?)?));
                 let entries = (0..count).map(entry).collect::<Read<_>>()?;
                 Self::Delete(path, entries, read_kept(&mut reader)?)
+            }
+            8 => Self::Sync(reader.bytes()?.to_vec()),
+            9 => {
+                let (key, path) = (reader.array()?, reader.bytes()?.to_vec());
+                Self::Digests(path, key, read_paths(&mut reader)?)
+            }
+            10 => {
+                let (key, path) = (reader.array()?, reader.bytes()?.to_vec());
+                let count = reader.count(4 + HELD_BYTES)?;
+                let entry = |_| Ok((checked(reader.bytes()?)?, read_held(&mut reader)?));
+                Self::RemoveHeld(path, key, (0..count).map(entry).collect::<Read<_>>()?)
             }
             _ => return Err(Malformed),
         };
@@ -161,6 +236,8 @@ impl TreeRequest {
             Self::Read(_, _, length) => *length,
             Self::Lacks(_, paths) => paths.len() as u64,
             Self::Delete(_, paths, _) => paths.len() as u64,
+            Self::Digests(_, _, paths) => (paths.len() * (1 + HELD_BYTES)) as u64,
+            Self::RemoveHeld(_, _, entries) => entries.len() as u64,
             _ => 0,
         }
     }
@@ -173,18 +250,20 @@ impl TreeRequest {
         }
     }
 
-    /// The version of the protocol from which on servers know it.
-    pub(crate) fn since_version(&self) -> u32 {
+    /// What servers have to know for it, where not all do.
+    pub(crate) fn needs(&self) -> Option<&'static Feature> {
         match self {
-            Self::Walk(..) | Self::Lacks(..) | Self::Delete(..) => DELETION_VERSION,
-            _ => 0,
+            Self::Walk(_, chosen) if chosen.limits != Limits::default() => Some(&REMOVAL),
+            Self::Walk(..) | Self::Lacks(..) | Self::Delete(..) => Some(&DELETION),
+            Self::Sync(..) | Self::Digests(..) | Self::RemoveHeld(..) => Some(&REMOVAL),
+            _ => None,
         }
     }
 
     /// Whether it may be asked again where the answer was lost.
     pub(crate) fn is_repeatable(&self) -> bool {
         // What is gone is not missed.
-        matches!(self, Self::List(..) | Self::Read(..) | Self::Lacks(..) | Self::Delete(..))
+        !matches!(self, Self::Make(..) | Self::Remove(..) | Self::Rename(..) | Self::Walk(..))
     }
 }
 
@@ -209,6 +288,10 @@ pub struct TreeEntry {
     pub gid: u32,
     /// What it points to, if it is a symbolic link.
     pub target: Vec<u8>,
+}
+
+fn read_paths(reader: &mut Reader<'_>) -> Read<Vec<Vec<u8>>> {
+    read_list(reader)?.iter().map(|path| checked(path)).collect()
 }
 
 fn put_kept<'w>(backup: Option<&Backup>, out: &'w mut Writer) -> &'w mut Writer {
@@ -298,6 +381,11 @@ mod tests {
         prop::collection::vec(any::<u8>(), 0..20)
     }
 
+    fn held(number: u64) -> Held {
+        let changed = number.cast_signed();
+        Held { letter: b'f', size: number, inode: !number, changed, digest: [number as u8; 32] }
+    }
+
     proptest! {
         #[test]
         fn what_is_asked_is_read_as_it_was_written(one in bytes(), other in bytes(), flag: bool, offset: u64) {
@@ -310,7 +398,11 @@ mod tests {
                 TreeRequest::Walk(one.clone(), Chosen {
                     exclude: vec![other.clone()], include: flag.then(|| vec![other]), one_file_system: flag,
                     backup: flag.then(|| Backup { directory: None, suffix: b"~".to_vec() }),
+                    limits: Limits { min_size: flag.then_some(offset), ..Limits::default() },
                 }),
+                TreeRequest::Sync(one.clone()),
+                TreeRequest::Digests(one.clone(), [7; 32], vec![b"a/b".to_vec(), b"\n".to_vec()]),
+                TreeRequest::RemoveHeld(one.clone(), [8; 32], vec![(b"a/b".to_vec(), held(offset))]),
                 TreeRequest::Lacks(one.clone(), vec![b"a/b".to_vec(), b"\n".to_vec()]),
                 TreeRequest::Delete(
                     one,
@@ -341,6 +433,8 @@ mod tests {
             for request in [
                 TreeRequest::Lacks(Vec::new(), vec![name.clone()]),
                 TreeRequest::Delete(Vec::new(), vec![(b'f', name.clone())], None),
+                TreeRequest::Digests(Vec::new(), [0; 32], vec![name.clone()]),
+                TreeRequest::RemoveHeld(Vec::new(), [0; 32], vec![(name.clone(), held(1))]),
             ] {
                 prop_assert_eq!(TreeRequest::read(&request.encode()).is_ok(), good);
             }

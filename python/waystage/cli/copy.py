@@ -19,7 +19,7 @@ import click
 
 from waystage.cli.combining import refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options
-from waystage.cli.copy_after import NOT_BETWEEN_HOSTS, After, after_options, check_deletion, refuse_after
+from waystage.cli.copy_after import After, after_options, check_deletion, refuse_after
 from waystage.cli.copy_dry import DryRunCommand, about_dry_run, refuse_network
 from waystage.cli.copy_expected import about_time
 from waystage.cli.copy_nodes import copy_on_nodes, refuse_on_nodes
@@ -49,13 +49,17 @@ from waystage.cli.reaching import (
     show_key_option,
 )
 from waystage.cli.reporting import job_option
-from waystage.native_options.copies import DeleteOptions, RemoteCopyOptions, TreeCopyOptions
+from waystage.native_options.copies import DeleteOptions, RemoteCopyOptions, RemoveOptions, TreeCopyOptions
 from waystage.wan.rates import UNLIMITED, Schedule
 
 if TYPE_CHECKING:
-    from waystage._native import RemoteCopy, TreeDelete
+    from waystage._native import RemoteCopy, SourceRemove, TreeDelete
     from waystage.nodes import Where
     from waystage.wan.ssh import Shell
+
+
+COMPARERS = 2
+"""Threads of a removal between hosts: while one waits for the server, another reads."""
 
 
 @click.command(cls=DryRunCommand)
@@ -313,7 +317,6 @@ def command(
             copy_here(run, each, local, together)
         follow_up(run, todo, after, selected, local.workers, together)
     else:
-        refuse_after("between hosts", NOT_BETWEEN_HOSTS)
         refuse(("reflink",), "no effect between hosts; omit it")
         after = after.between_hosts()
         check_deletion(after, sources, selected, pulls=not ends[0].push)
@@ -330,11 +333,15 @@ def command(
         session = Session(port, mode, schedule.most, udp_wait or None)
         ssh = shell_of(rsh, remote_waystage) if by_ssh or rsh is not None else None
         trust = Trust(identity, known_hosts, server_key, trust_new)
-        gone: list[TreeDelete] = []
+        gone: list[TreeDelete | SourceRemove] = []
 
         def then(copying: RemoteCopy, there: FarEnds, by: Session, believed: Trust) -> None:
             if after.delete and not left_undone(run, copying.progress(), "deleted"):
                 gone.extend(delete_far(run, there, by, believed, after.far(selected, dry_run, log.wanted)))
+            if after.remove_source and not left_undone(run, copying.progress(), "removed"):
+                dry = dry_run is not None
+                removal = after.far_removal(selected, COMPARERS, dry_run=dry, log=log.wanted)
+                gone.append(remove_far(run, there, by, believed, removal))
 
         for each in pairs(sources, destination, dry_run=dry_run is not None):
             far_ends = remote_ends(each.source, each.destination)
@@ -412,6 +419,22 @@ def delete_far(
         return task
 
     yield believing(ends.remote.host, session.port, trust, run.output, attempt)
+
+
+def remove_far(
+    run: Run, ends: FarEnds, session: Session, trust: Trust, options: RemoveOptions
+) -> SourceRemove:
+    """Remove files of the source that the destination holds, one of them at a server. Raises CopyError and WanError."""
+    from waystage._native import SourceRemove
+
+    def attempt(known: str | None, key: Path) -> SourceRemove:
+        peer = session.peer(ends.remote.host, ends.remote.user, key, known)
+        task = SourceRemove.between(ends.local, ends.remote.path, peer, options, push=ends.push)
+        with task:
+            run.follow_after(task, "removing")
+        return task
+
+    return believing(ends.remote.host, session.port, trust, run.output, attempt)
 
 
 def copy_between(

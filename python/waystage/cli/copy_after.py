@@ -1,6 +1,6 @@
 """What `waystage copy` does to entries beside copying them: backups, deletion at the destination, removal at the source.
 
-Arrives: options; a copy on this machine that has ended.
+Arrives: options; a copy that has ended.
 Leaves: fewer entries in one of the trees, only after a copy without errors; counts and problems.
 Must not know: how entries are deleted.
 """
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from waystage._native import SourceRemove, TreeDelete
     from waystage.cli.copy_selection import Selected
 
-NOT_BETWEEN_HOSTS = ("remove_source",)
-"""Of these options those for copies on one machine alone."""
-
-OPTIONS = ("delete", "max_delete", *NOT_BETWEEN_HOSTS)
+OPTIONS = ("delete", "max_delete", "remove_source")
 
 
 @dataclass(frozen=True)
@@ -93,11 +90,12 @@ class After:
                 destination = os.path.dirname(destination) or "."
             single = (os.fsencode(name), os.fsencode(other))
             source = os.path.dirname(source)
-        return SourceRemove(
-            source,
-            destination,
-            RemoveOptions(workers=workers, dry_run=dry_run, log=log, single=single, **selected.options()),
-        )
+        options = self.far_removal(selected, workers, dry_run=dry_run, log=log)
+        return SourceRemove(source, destination, replace(options, single=single))
+
+    def far_removal(self, selected: Selected, workers: int, *, dry_run: bool, log: bool) -> RemoveOptions:
+        """Options of a removal; between hosts it finds out itself whether it is of one file."""
+        return RemoveOptions(workers=workers, dry_run=dry_run, log=log, **selected.options())
 
 
 def after_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,9 +170,9 @@ def after_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def refuse_after(where: str, options: tuple[str, ...] = OPTIONS) -> None:
+def refuse_after(where: str) -> None:
     """Raise UserError for these options where a copy does not have them."""
-    refuse(options, f"for copies on one machine, and this copy is {where}: omit it")
+    refuse(OPTIONS, f"for copies on one machine, and this copy is {where}: omit it")
 
 
 def check_deletion(

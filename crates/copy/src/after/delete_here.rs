@@ -12,6 +12,7 @@ use super::delete::{Asker, Delete, Deleted, Deleter, Deletion, Origin, Target, V
 use super::{open, LastDirectory};
 use crate::backup::{Backup, OpenBackup};
 use crate::error::{describe, At, CopyError, End};
+use crate::options::Limits;
 use crate::own_names::OWN_PREFIX;
 use crate::source::{produce, Consumer, Item, Selection, Source};
 use crate::stat::{letter, split, stat_at};
@@ -47,6 +48,8 @@ pub struct Copied {
     pub include: Option<Exclude>,
     /// Whether directories on other file systems are left alone.
     pub one_file_system: bool,
+    /// Of regular files only those within these.
+    pub limits: Limits,
 }
 
 impl Delete {
@@ -171,6 +174,7 @@ pub fn each_entry<E: Fatal>(
     let selection = Selection {
         exclude: copied.exclude.clone(),
         include: copied.include.as_ref(),
+        limits: copied.limits,
         one_file_system: copied.one_file_system,
         walkers: WALKERS,
         ..Selection::default()

@@ -9,11 +9,17 @@
 
 mod delete;
 mod delete_here;
+mod digest;
 mod remove;
+mod remove_here;
 
 pub use delete::{Asker, Delete, DeleteJob, Deleted, Deleter, Deletion, Origin, Target, Victim};
 pub use delete_here::{each_entry, Copied, DeleteOptions, DeleterHere, OriginHere, TargetHere};
-pub use remove::{Remove, RemoveJob, RemoveOptions};
+pub use digest::{remove_unchanged, Digester, Held, Key, CHANGED_MEANWHILE};
+pub use remove::{
+    report, Removal, Remove, RemoveJob, RemoveWorker, Remover, NO_COPY, ONE_FILE, OTHER_CONTENTS,
+};
+pub use remove_here::{CopiedSource, RemoveOptions, Taken};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -33,10 +39,14 @@ fn open(path: &Path) -> Result<Root, CopyError> {
 
 /// The last directory that was asked for, open.
 #[derive(Default)]
-struct LastDirectory(Option<(Vec<u8>, OwnedFd)>);
+pub struct LastDirectory(Option<(Vec<u8>, OwnedFd)>);
 
 impl LastDirectory {
-    fn of(&mut self, root: &Root, path: &[u8]) -> Result<BorrowedFd<'_>, Errno> {
+    /// The directory at `path` below the root.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn of(&mut self, root: &Root, path: &[u8]) -> Result<BorrowedFd<'_>, Errno> {
         if self.0.as_ref().is_none_or(|(known, _)| known != path) {
             self.0 = Some((path.to_vec(), root.directory(path)?));
         }

@@ -1,50 +1,26 @@
-//! Files of the source that the destination holds, byte by byte, are removed.
+//! Files of the source that the destination holds are removed.
+//!
+//! Arrives: who knows the source and its copy ([`Remover`]), on this machine or another. Leaves: fewer files at the
+//! source; counts and problems. Must not know: where either is.
+//!
+//! Directories stay, as with rsync: others may put files into them at any time.
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 
 use parking_lot::Mutex;
-use rustix::fs::{readlinkat, syncfs, unlinkat, AtFlags};
-use rustix::io::Errno;
-use waystage_catalog::{Exclude, Root};
 
-use super::{open, LastDirectory};
-use crate::compare::same_contents;
+use super::delete::Victim;
 use crate::counts::{add, ProblemKind};
 use crate::engine::{Engine, Job};
-use crate::error::{At, CopyError, End, Failure};
-use crate::file_io::open_file;
-use crate::options::Limits;
-use crate::source::{produce, Consumer, Item, Names, Selection, Source};
-use crate::stat::{letter, stat_at, stat_fd, FileState};
+use crate::error::{CopyError, Failure};
 use crate::state::CopyState;
 
-/// Threads that walk the source.
-const WALKERS: usize = 4;
-
-/// Entries that wait for a thread, at most.
+/// Entries that wait for a thread, about.
 const WAITING: usize = 1024;
 
-/// What to remove, after which copy.
+/// How files are removed.
 #[derive(Debug, Clone)]
-pub struct RemoveOptions {
-    /// The directory, or the directory of the one file, that was copied.
-    pub source: PathBuf,
-    /// Where the copy is.
-    pub destination: PathBuf,
-    /// One file: its name at the source, and that at the destination.
-    pub single: Option<(Vec<u8>, Vec<u8>)>,
-    /// As in the copy.
-    pub exclude: Exclude,
-    /// As in the copy.
-    pub include: Option<Exclude>,
-    /// As in the copy.
-    pub names: Option<Names>,
-    /// As in the copy.
-    pub limits: Limits,
-    /// As in the copy.
-    pub one_file_system: bool,
+pub struct Removal {
     /// Threads that compare.
     pub workers: usize,
     /// Only say what would be removed; nothing is compared.
@@ -53,14 +29,79 @@ pub struct RemoveOptions {
     pub log: bool,
 }
 
+/// Knows a source and its copy.
+pub trait Remover: Send + Sync {
+    /// Make ready; without `dry_run` the destination is forced to storage, since what is in memory alone is no copy
+    /// yet.
+    ///
+    /// # Errors
+    /// Where an end is not usable.
+    fn begin(&self, dry_run: bool) -> Result<(), CopyError>;
+
+    /// Give every entry of the source that was copied to `take`, some at a time; false where that, or a stop, ended it.
+    ///
+    /// # Errors
+    /// Where they cannot be listed.
+    fn entries(
+        &self,
+        state: &CopyState<CopyError>,
+        take: &mut dyn FnMut(Vec<Victim>) -> bool,
+    ) -> Result<bool, CopyError>;
+
+    /// Entries, and bytes of their contents, that are best compared together.
+    fn at_once(&self) -> (usize, u64);
+
+    /// One thread's way to compare and remove.
+    fn worker(&self) -> Box<dyn RemoveWorker + '_>;
+
+    /// Let threads that wait for an answer end.
+    fn stop(&self) {}
+
+    /// Nothing more is removed.
+    fn close(&self) {}
+}
+
+/// Compares and removes.
+pub trait RemoveWorker {
+    /// Remove of these what the destination holds, and report each.
+    ///
+    /// # Errors
+    /// Where no more can be removed.
+    fn remove(&mut self, entries: &[Victim], state: &CopyState<CopyError>)
+        -> Result<(), CopyError>;
+}
+
+/// Report what became of one entry: whether it was removed.
+pub fn report(state: &CopyState<CopyError>, entry: &Victim, removed: Result<bool, Failure>) {
+    match removed {
+        Ok(true) => {
+            add(&state.report.tally.removed, 1);
+            state.report.done("removed", &entry.path, entry.letter, entry.bytes);
+        }
+        Ok(false) => {}
+        Err(Failure::Said(text)) => state.problem(&entry.path, ProblemKind::Error, text),
+        Err(failure) => state.failed(&entry.path, &failure),
+    }
+}
+
+/// The destination does not hold what the source has.
+pub const OTHER_CONTENTS: Failure =
+    Failure::Changed("stays at the source: the destination holds other contents");
+
+/// The destination holds nothing of this name.
+pub const NO_COPY: Failure = Failure::Changed("stays at the source: the destination lacks it");
+
+/// Both ends are one file.
+pub const ONE_FILE: Failure =
+    Failure::Changed("stays at the source: source and destination may be one file");
+
 /// A removal in progress.
 pub type Remove = Engine<RemoveJob>;
 
 /// See [`Remove`].
 pub struct RemoveJob {
-    options: RemoveOptions,
-    source: Source,
-    destination: Root,
+    how: Removal,
+    remover: Box<dyn Remover>,
     state: CopyState<CopyError>,
 }
 
@@ -68,37 +109,13 @@ impl Remove {
     /// Start.
     ///
     /// # Errors
-    /// Where source or destination cannot be opened.
-    pub fn start(options: RemoveOptions) -> Result<Self, CopyError> {
-        let path = options.source.canonicalize();
-        let path = path.map_err(|error| crate::ends::unwritable(&options.source, &error))?;
-        let (root, destination) = (open(&path)?, open(&options.destination)?);
-        let mut single = None;
-        if let Some((name, _)) = &options.single {
-            let folder = root.directory(b"").map_err(|errno| CopyError::Ends(errno.to_string()))?;
-            let stat = stat_at(folder.as_fd(), name)
-                .map_err(|errno| CopyError::Ends(errno.to_string()))?;
-            single = Some(Item::file(&stat, b"", name));
-        }
-        let source = Source { root, path, single };
+    /// Where no thread can be started.
+    pub fn by(remover: Box<dyn Remover>, how: Removal) -> Result<Self, CopyError> {
         let state = CopyState::default();
-        if options.log {
+        if how.log {
             state.report.log();
         }
-        Self::of(RemoveJob { options, source, destination, state })
-    }
-}
-
-struct Sender<'a>(SyncSender<Item>, &'a CopyState<CopyError>);
-
-impl Consumer for Sender<'_> {
-    fn entry(&mut self, item: Item) -> bool {
-        // Directories stay, as with rsync: others may put files into them at any time.
-        (matches!(item.letter, b'd' | b's') || self.0.send(item).is_ok()) && !self.1.is_stopped()
-    }
-
-    fn flush(&mut self) -> bool {
-        !self.1.is_stopped()
+        Self::of(RemoveJob { how, remover, state })
     }
 }
 
@@ -109,147 +126,86 @@ impl Job for RemoveJob {
         &self.state
     }
 
+    fn stop(&self) {
+        self.state.cancel();
+        self.remover.stop();
+    }
+
     fn run(&self) -> Result<(), CopyError> {
-        if !self.options.dry_run {
-            // What is in memory alone is no copy yet.
-            let root = self.destination.directory(b"").and_then(syncfs);
-            root.map_err(|errno| {
-                CopyError::Failed(format!("{}: sync: {errno}", self.options.destination.display()))
-            })?;
+        let ended = self.remove_all();
+        self.remover.close();
+        // What threads met that were stopped is no reason.
+        if self.state.is_cancelled() {
+            return Err(self.state.verdict());
         }
-        let selection = Selection {
-            names: self.options.names.as_ref(),
-            exclude: self.options.exclude.clone(),
-            include: self.options.include.as_ref(),
-            limits: self.options.limits,
-            one_file_system: self.options.one_file_system,
-            walkers: WALKERS,
-            ..Selection::default()
-        };
-        let (sender, receiver) = sync_channel(WAITING);
-        let receiver = Mutex::new(receiver);
-        let produced = std::thread::scope(|scope| {
-            for number in 0..self.options.workers.max(1) {
-                let builder = std::thread::Builder::new().name(format!("remove-{number}"));
-                let spawned = builder.spawn_scoped(scope, || self.work(&receiver));
-                if let (0, Err(error)) = (number, spawned) {
-                    return Err(error);
-                }
-            }
-            produce(&self.source, &selection, &self.state, &mut Sender(sender, &self.state))
-        });
-        match produced.map_err(|error| CopyError::Failed(error.to_string()))? {
-            true if !self.state.is_stopped() => Ok(()),
-            _ => Err(self.state.verdict()),
-        }
+        ended
     }
 }
 
 impl RemoveJob {
-    fn work(&self, items: &Mutex<Receiver<Item>>) {
-        let mut open = (LastDirectory::default(), LastDirectory::default());
+    fn remove_all(&self) -> Result<(), CopyError> {
+        self.remover.begin(self.how.dry_run)?;
+        let (most, most_bytes) = self.remover.at_once();
+        let (sender, receiver) = sync_channel(WAITING / most.max(1) + 1);
+        let receiver = Mutex::new(receiver);
+        let walked = std::thread::scope(|scope| {
+            for number in 0..self.how.workers.max(1) {
+                let builder = std::thread::Builder::new().name(format!("remove-{number}"));
+                let spawned = builder.spawn_scoped(scope, || self.work(&receiver));
+                if let (0, Err(error)) = (number, spawned) {
+                    return Err(CopyError::Failed(error.to_string()));
+                }
+            }
+            let mut groups = Groups { sender, most, most_bytes, bytes: 0, group: Vec::new() };
+            let walked = self.remover.entries(&self.state, &mut |entries| {
+                entries.into_iter().all(|entry| groups.take(entry)) && !self.state.is_stopped()
+            })?;
+            Ok(walked && groups.give())
+        })?;
+        if walked && !self.state.is_stopped() {
+            return Ok(());
+        }
+        Err(self.state.verdict())
+    }
+
+    fn work(&self, groups: &Mutex<Receiver<Vec<Victim>>>) {
+        let mut worker = self.remover.worker();
         loop {
-            let Ok(item) = items.lock().recv() else { return };
-            if self.state.is_stopped() {
+            let Ok(group) = groups.lock().recv() else { return };
+            if self.state.is_stopped() || self.state.pass(0).is_err() {
                 continue; // The walk is not left waiting.
             }
-            if let Err(failure) = self.remove(&mut open, &item) {
-                self.state.failed(&item.path(), &failure);
-            }
-        }
-    }
-
-    fn remove(
-        &self,
-        (here, there): &mut (LastDirectory, LastDirectory),
-        item: &Item,
-    ) -> Result<(), Failure> {
-        let report = &self.state.report;
-        if self.options.dry_run {
-            add(&report.tally.removed, 1);
-            return Ok(());
-        }
-        let name = match &self.options.single {
-            Some((_, other)) => &other[..],
-            None => &item.name[..],
-        };
-        let source =
-            here.of(&self.source.root, &item.directory).at(End::Source, "open directory")?;
-        let copy =
-            there.of(&self.destination, &item.directory).at(End::Destination, "open directory")?;
-        let seen = stat_at(source, &item.name).at(End::Source, "stat")?;
-        if letter(seen.stx_mode) != item.letter || !self.is_same(source, copy, item, name)? {
-            let text = "stays at the source: the destination holds other contents";
-            self.state.problem(&item.path(), ProblemKind::Changed, text);
-            return Ok(());
-        }
-        let now = stat_at(source, &item.name).at(End::Source, "stat")?;
-        if !is_unchanged(&FileState::of(&seen), &FileState::of(&now), seen.stx_nlink) {
-            return Err(Failure::Changed(
-                "stays at the source: it was changed while it was compared",
-            ));
-        }
-        match unlinkat(source, &item.name[..], AtFlags::empty()) {
-            Ok(()) => {
-                add(&report.tally.removed, 1);
-                report.done("removed", &item.path(), item.letter, item.seen.size);
-                Ok(())
-            }
-            Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno).at(End::Source, "remove"),
-        }
-    }
-
-    /// Whether the destination has the same under this name.
-    fn is_same(
-        &self,
-        source: BorrowedFd<'_>,
-        copy: BorrowedFd<'_>,
-        item: &Item,
-        name: &[u8],
-    ) -> Result<bool, Failure> {
-        let there = match stat_at(copy, name) {
-            Err(Errno::NOENT) => return Ok(false),
-            other => other.at(End::Destination, "stat")?,
-        };
-        if letter(there.stx_mode) != item.letter {
-            return Ok(false);
-        }
-        match item.letter {
-            b'f' => {
-                let one = open_file(source, &item.name, End::Source)?;
-                let other = open_file(copy, name, End::Destination)?;
-                let (a, b) = (
-                    stat_fd(one.as_fd()).at(End::Source, "stat")?,
-                    stat_fd(other.as_fd()).at(End::Destination, "stat")?,
-                );
-                if (a.stx_ino, a.stx_dev_major, a.stx_dev_minor)
-                    == (b.stx_ino, b.stx_dev_major, b.stx_dev_minor)
-                {
-                    return Ok(false); // One file under two names: no copy of it.
-                }
-                Ok(a.stx_size == b.stx_size
-                    && same_contents(one.as_fd(), other.as_fd(), &self.state.stop_flag())?)
-            }
-            b'l' => {
-                let one =
-                    readlinkat(source, &item.name[..], Vec::new()).at(End::Source, "read link")?;
-                let other = readlinkat(copy, name, Vec::new()).at(End::Destination, "read link")?;
-                Ok(one == other)
-            }
-            _ => {
-                let here = stat_at(source, &item.name).at(End::Source, "stat")?;
-                Ok((here.stx_rdev_major, here.stx_rdev_minor)
-                    == (there.stx_rdev_major, there.stx_rdev_minor))
+            if self.how.dry_run {
+                add(&self.state.report.tally.removed, group.len() as u64);
+            } else if let Err(error) = worker.remove(&group, &self.state) {
+                self.state.end_for(error);
             }
         }
     }
 }
 
-/// Another of its names may have been removed meanwhile, which changes the inode and not the file.
-fn is_unchanged(before: &FileState, now: &FileState, links: u32) -> bool {
-    if links > 1 {
-        return FileState { ctime: before.ctime, ..*now } == *before;
+/// Gathers entries.
+struct Groups {
+    sender: SyncSender<Vec<Victim>>,
+    most: usize,
+    most_bytes: u64,
+    bytes: u64,
+    group: Vec<Victim>,
+}
+
+impl Groups {
+    fn take(&mut self, entry: Victim) -> bool {
+        if matches!(entry.letter, b'd' | b's') {
+            return true;
+        }
+        self.bytes = self.bytes.saturating_add(entry.bytes);
+        self.group.push(entry);
+        self.group.len() < self.most && self.bytes < self.most_bytes || self.give()
     }
-    now == before
+
+    fn give(&mut self) -> bool {
+        self.bytes = 0;
+        let group = std::mem::take(&mut self.group);
+        group.is_empty() || self.sender.send(group).is_ok()
+    }
 }
