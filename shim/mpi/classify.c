@@ -9,7 +9,6 @@
 #include "comms.h"
 #include "kinds.h"
 
-#define FIRST_TAG (-10)
 /* Agreeing on the number of an inter-communicator, ompi/communicator/communicator.h. */
 #define LAST_SETUP_TAG (-31080)
 #define FIRST_SETUP_TAG (-31078)
@@ -46,6 +45,14 @@ int classify_oldest(struct recorder *recorder, uintptr_t comm)
         }
     }
     return 0;
+}
+
+bool classify_waits(const struct recorder *recorder)
+{
+    for (int i = 0; i < BEGUN_SLOTS; i++)
+        if (recorder->begun[i].kind != 0)
+            return true;
+    return false;
 }
 
 static int nonblocking(struct recorder *recorder, MPI_Comm comm, int tag)
@@ -104,13 +111,13 @@ static int kind_of_caller(struct recorder *recorder, const void *caller)
 
 int classify(struct recorder *recorder, MPI_Comm comm, int tag, const void *caller)
 {
-    if (tag > FIRST_TAG) {
+    if (tag > CLASSIFY_FIRST_TAG) {
         int kind = kind_of_caller(recorder, caller);
         return kind == KIND_P2P && recorder->hint != 0 ? recorder->hint & 0xff : kind;
     }
     if (tag >= CLASSIFY_LAST_BLOCKING_TAG)
         return recorder->hint != 0 && !(recorder->hint & HINT_LEARN) ? recorder->hint
-                                                                      : blocking[FIRST_TAG - tag];
+                                                                      : blocking[CLASSIFY_FIRST_TAG - tag];
     if (tag <= FIRST_SETUP_TAG && tag >= LAST_SETUP_TAG)
         return KIND_SETUP;
     return nonblocking(recorder, comm, tag);

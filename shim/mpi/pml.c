@@ -15,6 +15,7 @@
 #include "kinds.h"
 #include "record.h"
 #include "requests.h"
+#include "watch.h"
 
 #define CALLER __builtin_return_address(0)
 #define TEST_TAG 0x5753
@@ -24,7 +25,8 @@
  * the failure of processes, as 5.0 is, a function to revoke communicators.
  */
 struct pml_of_comms {
-    void *add_procs, *del_procs, *enable, *progress, *add_comm;
+    void *add_procs, *del_procs, *enable, *progress;
+    int (*add_comm)(MPI_Comm);
     int (*del_comm)(MPI_Comm);
 };
 
@@ -48,7 +50,7 @@ struct pml {
 static struct pml_of_comms *of_comms; /* Open MPI's */
 static struct pml *table;             /* likewise */
 static struct pml own, real;
-static int (*real_del_comm)(MPI_Comm);
+static int (*real_add_comm)(MPI_Comm), (*real_del_comm)(MPI_Comm);
 static bool active, receives;
 
 /* What the message to itself showed. */
@@ -71,6 +73,15 @@ static uint64_t bytes_of(size_t count, MPI_Datatype type)
 
 /* -- sends ------------------------------------------------------------------------------------------ */
 
+/* Components carry out parts of a collective as non-blocking ones, on communicators of their making. */
+static __attribute__((noinline)) void watch_send(struct recorder *recorder, uint64_t bytes, int rank, int tag,
+                                                 MPI_Comm comm)
+{
+    bool blocking = tag <= CLASSIFY_FIRST_TAG && tag >= CLASSIFY_LAST_BLOCKING_TAG;
+    if (blocking || (tag < CLASSIFY_LAST_BLOCKING_TAG && watch_is_internal(comm)))
+        watch_note(comm_peer(recorder, comm, rank), bytes);
+}
+
 static inline __attribute__((always_inline)) void count_send(size_t count, MPI_Datatype type, int rank, int tag,
                                                              MPI_Comm comm, const void *caller)
 {
@@ -82,6 +93,10 @@ static inline __attribute__((always_inline)) void count_send(size_t count, MPI_D
     if (recorder == NULL)
         return;
     recorder->activity++;
+    if (watch_on())
+        watch_send(recorder, bytes_of(count, type), rank, tag, comm);
+    if (watch_only)
+        return;
     uint64_t bytes = bytes_of(count, type);
     uint32_t peer = comm_peer(recorder, comm, rank);
     if (__builtin_expect(peer == PEER_OUTSIDE, 0)) {
@@ -111,7 +126,7 @@ static int own_isend_init(const void *buffer, size_t count, MPI_Datatype type, i
     const void *caller = CALLER;
     int result = real.isend_init(buffer, count, type, rank, tag, mode, comm, request);
     struct recorder *recorder = recorder_get();
-    if (result != MPI_SUCCESS || recorder == NULL)
+    if (result != MPI_SUCCESS || recorder == NULL || watch_only)
         return result;
     struct request known = {
         .key = (uintptr_t)*request,
@@ -272,8 +287,17 @@ static int own_imrecv(void *buffer, size_t count, MPI_Datatype type, MPI_Message
 
 /* -- the rest --------------------------------------------------------------------------------------- */
 
+static int own_add_comm(MPI_Comm comm)
+{
+    struct recorder *recorder = recorder_get();
+    if (recorder != NULL && recorder->scope != 0 && recorder->hint == 0)
+        watch_made(comm);
+    return real_add_comm(comm);
+}
+
 static int own_del_comm(MPI_Comm comm)
 {
+    watch_gone(comm);
     comm_forget(comm);
     classify_forget(comm);
     return real_del_comm(comm);
@@ -288,12 +312,14 @@ static int own_iprobe(int rank, int tag, MPI_Comm comm, int *flag, MPI_Status *s
 static void install(void)
 {
     *table = own;
+    of_comms->add_comm = own_add_comm;
     of_comms->del_comm = own_del_comm;
 }
 
 static void remove_again(void)
 {
     *table = real;
+    of_comms->add_comm = real_add_comm;
     of_comms->del_comm = real_del_comm;
 }
 
@@ -343,9 +369,10 @@ bool pml_start(void)
     of_comms = dlsym(mpi.handle, "mca_pml");
     if (of_comms == NULL)
         return false;
+    real_add_comm = of_comms->add_comm;
     real_del_comm = of_comms->del_comm;
     active = try_form(of_comms + 1) || try_form((void **)(of_comms + 1) + 1);
-    if (active)
+    if (active && !watch_only)
         receives = completion_start();
     return active;
 }

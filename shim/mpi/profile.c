@@ -20,6 +20,7 @@
 #include "record.h"
 #include "requests.h"
 #include "ucx.h"
+#include "watch.h"
 
 #define DEFAULT_OUTPUT "waystage.pattern"
 #define DEFAULT_INTERVAL_S 1.0
@@ -96,7 +97,8 @@ static bool start_recording(uint64_t interval_ns)
     /* Phases of all ranks begin together, up to the time in which a barrier ends. */
     if (!alone) {
         ucx_meet(own_rank, all_ranks);
-        mpi.Barrier(mpi.world);
+        if (!watch_only)
+            mpi.Barrier(mpi.world);
     }
     record_start(interval_ns, (uint64_t)(memory * (1 << 20)));
     mpi.Query_thread(&level);
@@ -143,6 +145,7 @@ void profile_begin(void)
 
     if (own_process != 0 || (wanted != NULL && strcmp(wanted, "off") == 0) || !api_load())
         return;
+    watch_only = wanted != NULL && strcmp(wanted, "watch") == 0;
     own_process = getpid();
     alone = programs() > 1;
     parent = mpi.comm_null;
@@ -151,6 +154,10 @@ void profile_begin(void)
         return;
     if (mpi.Get_processor_name(node, &length) != MPI_SUCCESS)
         node[0] = '\0';
+    if (watch_only) {
+        start_recording(0);
+        return;
+    }
     if ((uint64_t)all_ranks >> KEY_PEER_BITS != 0 ||
         !name_output(path != NULL && *path != '\0' ? path : DEFAULT_OUTPUT, parent != mpi.comm_null)) {
         if (own_rank == 0)
@@ -228,6 +235,10 @@ void profile_end(void)
     atomic_flag_test_and_set(&abandoned);
     pml_stop();
     ucx_stop();
+    if (watch_only) {
+        profile_route = ROUTE_NONE;
+        return;
+    }
     if (profile_route != ROUTE_NONE) {
         encode_own_part(&part, true);
         live_finish(own_flags(true), record_elapsed_ns());
@@ -247,7 +258,7 @@ void profile_end(void)
 void profile_abandon(void)
 {
     struct bytes part = {0};
-    if (profile_route == ROUTE_NONE || getpid() != own_process || atomic_flag_test_and_set(&abandoned))
+    if (profile_route == ROUTE_NONE || watch_only || getpid() != own_process || atomic_flag_test_and_set(&abandoned))
         return;
     encode_own_part(&part, false);
     output_part(&head, &part);

@@ -98,6 +98,11 @@ int match_sent(struct recorder *recorder, uint64_t bits)
     return recorder->hint != 0 ? recorder->hint & 0xff : KIND_P2P;
 }
 
+bool match_is_nonblocking(uint64_t bits)
+{
+    return (learned_kind(bits) & NONBLOCKING_BIT) != 0;
+}
+
 void match_posted(struct recorder *recorder, uint64_t bits)
 {
     if (MATCH_COLLECTIVE(bits))

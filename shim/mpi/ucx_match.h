@@ -24,6 +24,9 @@
 /* A message is sent: its kind, or 0 where the program's own call has counted it. */
 int match_sent(struct recorder *recorder, uint64_t bits);
 
+/* Whether it is known to be a non-blocking collective's. */
+bool match_is_nonblocking(uint64_t bits);
+
 /* A receive is asked for. What is learned then tells the kind of what comes, perhaps in another call. */
 void match_posted(struct recorder *recorder, uint64_t bits);
 

@@ -1,9 +1,10 @@
 /* Which collectives were declared already, and the first call of a new one.
  *
  * Arrives: each call of a collective, on every rank of its communicator.
- * Leaves: a declaration by the communicator's first rank, and a wait of at most LIMIT_MS on the first call; nothing on
- * later ones but a comparison with what this thread called lately: no lock, no system call, no call of MPI.
- * Must not know: how Open MPI chooses an algorithm, how the agent is reached.
+ * Leaves: a declaration by the communicator's first rank, and a wait of at most LIMIT_MS on the first call; what each
+ * rank sent in it; nothing on later ones but a comparison with what this thread called lately: no lock, no system call,
+ * no call of MPI. Where the algorithm is not known, the first call is learned, and the second one waits.
+ * Must not know: how Open MPI chooses an algorithm, how messages are seen, how the agent is reached.
  *
  * A call's key is made of the ranks of the communicator and not of its handle, so that thousands of short-lived
  * communicators of the same ranks are one. No MPI message is sent here: ranks that disagree cannot hang.
@@ -12,6 +13,9 @@
 #include "calls.h"
 
 #include "agent.h"
+#include "sent.h"
+#include "stats.h"
+#include "symbols.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -36,6 +40,7 @@
 SYMBOL(MPI_Comm_rank);
 SYMBOL(MPI_Comm_size);
 SYMBOL(MPI_Comm_group);
+SYMBOL(MPI_Comm_test_inter);
 SYMBOL(MPI_Group_size);
 SYMBOL(MPI_Group_free);
 SYMBOL(MPI_Group_translate_ranks);
@@ -52,10 +57,21 @@ struct members {
 static MPI_Comm world;
 static MPI_Group world_group;
 static int keyval;
-static bool ready;
+static bool ready, learns;
 static _Atomic uint64_t table[SLOTS];
 static int used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* The low bits of a key in the table: what is left to do. A key that is not there is new. */
+#define STATE_BITS UINT64_C(3)
+enum state {
+    NEW,
+    DONE,   /* nothing */
+    LEARNED, /* its ranks told whom they send to: the next call waits for paths */
+    UNCLEAR, /* the first call's messages were not all known: one more is tried */
+};
+
+const char call_observed[] = "observed";
+
 static int unanswered;
 static double tokens = DECLARED_AT_ONCE, tokens_at;
 
@@ -71,23 +87,15 @@ struct recent {
 };
 
 static __thread struct recent recent[RECENT];
+
+/* The collective that the program is in. Those on other communicators within it are parts of it. */
+static __thread struct {
+    bool running, decided, first;
+    MPI_Comm comm;
+    uint64_t spent_ns;
+} outer;
+
 static _Atomic unsigned freed;
-
-#define CLASSES 32
-/* For benchmarks: where WAYSTAGE_PATHS_STATS names a file, the cost of calls. */
-static struct {
-    const char *file;
-    int rank;
-    uint64_t first, first_ns, first_max_ns, later, later_ns, unanswered;
-    uint64_t later_below[CLASSES]; /* calls of less than 2^i ns */
-} stats;
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -121,7 +129,7 @@ static int not_copied(MPI_Comm comm, int key, void *extra, void *in, void *out, 
     return MPI_SUCCESS;
 }
 
-#define FIND(name) ((name##_ = (__typeof__(name##_))dlsym(RTLD_DEFAULT, "P" #name)) != NULL)
+#define FIND(name) ((name##_ = (__typeof__(name##_))symbol_next("P" #name)) != NULL)
 
 void calls_start(void)
 {
@@ -129,11 +137,13 @@ void calls_start(void)
     if (ready || getenv("WAYSTAGE_PATHS_APP") == NULL)
         return;
     if (!(FIND(MPI_Comm_rank) && FIND(MPI_Comm_size) && FIND(MPI_Comm_group) && FIND(MPI_Group_size) &&
-          FIND(MPI_Group_free) && FIND(MPI_Group_translate_ranks) && FIND(MPI_Comm_create_keyval) &&
+          FIND(MPI_Comm_test_inter) && FIND(MPI_Group_free) && FIND(MPI_Group_translate_ranks) && FIND(MPI_Comm_create_keyval) &&
           FIND(MPI_Comm_get_attr) && FIND(MPI_Comm_set_attr)))
         return;
 #ifdef OPEN_MPI
     world = (MPI_Comm)dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world");
+    if (world == NULL)
+        world = (MPI_Comm)symbol_next("ompi_mpi_comm_world");
     if (world == NULL)
         return;
 #else
@@ -142,21 +152,23 @@ void calls_start(void)
     if (MPI_Comm_rank_(world, &rank) != MPI_SUCCESS || MPI_Comm_size_(world, &size) != MPI_SUCCESS)
         return;
     agent_report(rank, size);
-    stats.file = getenv("WAYSTAGE_PATHS_STATS");
-    stats.rank = rank;
+    stats_start(rank);
     if (MPI_Comm_group_(world, &world_group) == MPI_SUCCESS &&
         MPI_Comm_create_keyval_(not_copied, members_gone, &keyval, NULL) == MPI_SUCCESS)
         ready = true;
+    learns = ready && sent_start();
 }
 
 static struct members *members_of(MPI_Comm comm)
 {
     struct members *found = NULL;
     MPI_Group group;
-    int flag = 0, count, mine;
+    int flag = 0, inter = 0, count, mine;
 
     if (MPI_Comm_get_attr_(comm, keyval, &found, &flag) == MPI_SUCCESS && flag)
         return found;
+    if (MPI_Comm_test_inter_(comm, &inter) != MPI_SUCCESS || inter)
+        return NULL;
     if (MPI_Comm_group_(comm, &group) != MPI_SUCCESS)
         return NULL;
     if (MPI_Group_size_(group, &count) == MPI_SUCCESS && MPI_Comm_rank_(comm, &mine) == MPI_SUCCESS && count > 0)
@@ -181,30 +193,37 @@ static struct members *members_of(MPI_Comm comm)
     return found;
 }
 
-static bool known(uint64_t key)
+/* The place of a key, or the free one where it would be. */
+static uint64_t place_of(uint64_t key)
 {
     for (uint64_t at = key % SLOTS;; at = (at + 1) % SLOTS) {
         uint64_t held = atomic_load_explicit(&table[at], memory_order_acquire);
-        if (held == key)
-            return true;
-        if (held == 0)
-            return false;
+        if (held == 0 || (held & ~STATE_BITS) == key)
+            return at;
     }
 }
 
-/* Under the lock. */
-static void remember(uint64_t key)
+static enum state state_of(uint64_t key)
 {
-    uint64_t at = key % SLOTS;
-    while (atomic_load_explicit(&table[at], memory_order_relaxed) != 0)
-        at = (at + 1) % SLOTS;
-    atomic_store_explicit(&table[at], key, memory_order_release);
-    used++;
+    return (enum state)(atomic_load_explicit(&table[place_of(key)], memory_order_acquire) & STATE_BITS);
+}
+
+/* Under the lock. False where there is no room for another key. */
+static bool set_state(uint64_t key, enum state state)
+{
+    uint64_t at = place_of(key);
+    if (atomic_load_explicit(&table[at], memory_order_relaxed) == 0) {
+        if (used >= SLOTS / 4 * 3)
+            return false;
+        used++;
+    }
+    atomic_store_explicit(&table[at], key | (uint64_t)state, memory_order_release);
+    return true;
 }
 
 static bool may_declare(void)
 {
-    double now = (double)now_ns() / 1e9;
+    double now = (double)stats_now_ns() / 1e9;
     tokens += (now - tokens_at) * DECLARED_PER_S;
     tokens_at = now;
     if (tokens > DECLARED_AT_ONCE)
@@ -232,96 +251,217 @@ static void declare(const struct members *members, const struct call *call, uint
     free(line);
 }
 
-static void first_call(const struct members *members, const struct call *call, uint64_t key)
+static void send_wait(uint64_t key)
 {
     char line[64];
+    int length = snprintf(line, sizeof line, "{\"type\":\"mpi-wait\",\"key\":\"%016" PRIx64 "\"}", key);
+    agent_send(line, length);
+}
 
+static void wait_for(uint64_t key)
+{
+    if (unanswered < PATIENCE) {
+        bool placed = agent_placed(key, LIMIT_MS);
+        unanswered = placed ? 0 : unanswered + 1;
+        stats_unanswered(!placed);
+    }
+}
+
+/* Whether it was declared. */
+static bool first_call(const struct members *members, const struct call *call, uint64_t key)
+{
+    bool declared = false;
     pthread_mutex_lock(&lock);
-    if (!known(key) && used < SLOTS / 4 * 3) {
-        remember(key);
-        if (may_declare() && agent_reached()) {
-            if (members->mine == 0) {
-                declare(members, call, key);
-            } else {
-                int length = snprintf(line, sizeof line, "{\"type\":\"mpi-wait\",\"key\":\"%016" PRIx64 "\"}", key);
-                agent_send(line, length);
-            }
-            if (unanswered < PATIENCE) {
-                bool placed = agent_placed(key, LIMIT_MS);
-                unanswered = placed ? 0 : unanswered + 1;
-                stats.unanswered += !placed;
-            }
-        }
+    if (state_of(key) == NEW && set_state(key, DONE) && may_declare() && agent_reached()) {
+        declared = true;
+        if (members->mine == 0)
+            declare(members, call, key);
+        else
+            send_wait(key);
+        wait_for(key);
+    }
+    pthread_mutex_unlock(&lock);
+    return declared;
+}
+
+/* The second call of one that was learned. */
+static void wait_for_learned(uint64_t key)
+{
+    pthread_mutex_lock(&lock);
+    set_state(key, DONE);
+    if (agent_reached()) {
+        send_wait(key);
+        wait_for(key);
     }
     pthread_mutex_unlock(&lock);
 }
 
-/* Declare the call where it is new; whether it was. */
-static bool search(MPI_Comm comm, const struct call *call, unsigned size_class)
+static bool report(const struct noting *noting)
 {
-    struct members *members = members_of(comm);
-    if (members == NULL || members->count < 2 || members->count > MOST_RANKS)
-        return false;
+    char key[17];
+    snprintf(key, sizeof key, "%016" PRIx64, noting->key);
+    const struct members *members = noting->members;
+    return sent_end(&noting->call, key, members->ranks, members->count, members->mine);
+}
+
+/* The first call of one that is learned has ended. */
+static void learned(const struct noting *noting)
+{
+    pthread_mutex_lock(&lock);
+    enum state before = state_of(noting->key), after = before == UNCLEAR ? DONE : UNCLEAR;
+    if (outer.decided) {
+        sent_drop();
+        after = DONE;
+    } else if (!may_declare() || !agent_reached()) {
+        sent_drop();
+        after = DONE;
+    } else if (report(noting)) {
+        if (noting->members->mine == 0)
+            declare(noting->members, &noting->call, noting->key);
+        after = LEARNED;
+    }
+    set_state(noting->key, after);
+    pthread_mutex_unlock(&lock);
+}
+
+static uint64_t key_of(const struct members *members, const struct call *call, unsigned size_class)
+{
     uint64_t key = mix(mix(mix(members->hash, text_hash(call->primitive)), text_hash(call->algorithm)),
                        (uint64_t)(uint32_t)call->root << 8 | size_class);
-    key |= 1; /* 0 is an empty slot */
-    if (known(key))
-        return false;
-    first_call(members, call, key);
-    return true;
+    return (key & ~STATE_BITS) == 0 ? STATE_BITS + 1 : key & ~STATE_BITS; /* 0 is an empty slot */
 }
 
-static void count_call(bool first, uint64_t took)
+/* The members of a communicator whose collectives are declared, or NULL. */
+static struct members *declared_members(MPI_Comm comm)
 {
-    if (first) {
-        stats.first++;
-        stats.first_ns += took;
-        if (took > stats.first_max_ns)
-            stats.first_max_ns = took;
-    } else {
-        unsigned class = took ? 64 - (unsigned)__builtin_clzll(took) : 0;
-        stats.later++;
-        stats.later_ns += took;
-        stats.later_below[class < CLASSES ? class : CLASSES - 1]++;
-    }
+    struct members *members = members_of(comm);
+    return members == NULL || members->count < 2 || members->count > MOST_RANKS ? NULL : members;
 }
 
-void call_begins(MPI_Comm comm, const struct call *call)
+static unsigned size_class_of(const struct call *call)
 {
-    if (!ready || call->algorithm == NULL)
-        return;
-    uint64_t began = stats.file != NULL ? now_ns() : 0;
-    unsigned size_class = call->bytes ? 64 - (unsigned)__builtin_clzll(call->bytes) : 0;
-    unsigned now = atomic_load_explicit(&freed, memory_order_acquire);
+    return call->bytes ? 64 - (unsigned)__builtin_clzll(call->bytes) : 0;
+}
+
+/* Whether nothing is left to do for this call; else the place to say so. */
+static inline bool is_recent(MPI_Comm comm, const struct call *call, struct recent **slot, struct recent *wanted)
+{
+    unsigned size_class = size_class_of(call);
     /* Names are constants of this library: equal ones have one address. */
-    struct recent wanted = {comm, call->primitive, call->algorithm, call->root, size_class, now};
+    *wanted = (struct recent){comm,       call->primitive, call->algorithm,
+                              call->root, size_class,      atomic_load_explicit(&freed, memory_order_acquire)};
     uintptr_t at = (uintptr_t)comm >> 4 ^ (uintptr_t)call->primitive ^ (uintptr_t)call->algorithm << 1 ^
                    (uintptr_t)(unsigned)call->root * 7 ^ (uintptr_t)size_class * 5;
-    struct recent *slot = &recent[(at ^ at >> 6) % RECENT];
-    bool first = false;
-    if (slot->comm != wanted.comm || slot->primitive != wanted.primitive || slot->algorithm != wanted.algorithm ||
-        slot->root != wanted.root || slot->size_class != wanted.size_class || slot->freed != wanted.freed) {
-        first = search(comm, call, size_class);
-        *slot = wanted;
-    }
-    if (stats.file != NULL)
-        count_call(first, now_ns() - began);
+    *slot = &recent[(at ^ at >> 6) % RECENT];
+    return (*slot)->comm == wanted->comm && (*slot)->primitive == wanted->primitive &&
+           (*slot)->algorithm == wanted->algorithm && (*slot)->root == wanted->root &&
+           (*slot)->size_class == wanted->size_class && (*slot)->freed == wanted->freed;
 }
 
-__attribute__((destructor)) static void tell_stats(void)
+static void begins(MPI_Comm comm, const struct call *call, struct noting *noting)
 {
-    char name[4096];
-    if (stats.file == NULL || snprintf(name, sizeof name, "%s.%d", stats.file, stats.rank) >= (int)sizeof name)
+    struct recent *slot, wanted;
+    if (is_recent(comm, call, &slot, &wanted))
         return;
-    FILE *file = fopen(name, "we");
-    if (file == NULL)
+    struct members *members = declared_members(comm);
+    if (members != NULL) {
+        uint64_t key = key_of(members, call, wanted.size_class);
+        outer.first = state_of(key) == NEW;
+        if (outer.first && first_call(members, call, key) && learns && sent_begin())
+            *noting = (struct noting){.call = *call, .members = members, .key = key};
+    }
+    *slot = wanted;
+}
+
+static void enters(MPI_Comm comm, const struct call *call, struct noting *noting)
+{
+    struct recent *slot, wanted;
+    if (is_recent(comm, call, &slot, &wanted))
         return;
-    fprintf(file,
-            "{\"first\": %" PRIu64 ", \"first_ns\": %" PRIu64 ", \"first_max_ns\": %" PRIu64 ", \"later\": %" PRIu64
-            ", \"later_ns\": %" PRIu64 ", \"unanswered\": %" PRIu64 ", \"later_below\": [",
-            stats.first, stats.first_ns, stats.first_max_ns, stats.later, stats.later_ns, stats.unanswered);
-    for (int i = 0; i < CLASSES; i++)
-        fprintf(file, "%s%" PRIu64, i ? ", " : "", stats.later_below[i]);
-    fputs("]}\n", file);
-    fclose(file);
+    struct members *members = declared_members(comm);
+    uint64_t key = members != NULL ? key_of(members, call, wanted.size_class) : 0;
+    enum state state = members != NULL ? state_of(key) : DONE;
+    if (state == NEW || state == UNCLEAR) {
+        if (sent_begin()) {
+            noting->call = *call;
+            noting->members = members;
+            noting->key = key;
+        }
+        return;
+    }
+    if (state == LEARNED) {
+        outer.first = true;
+        wait_for_learned(key);
+    }
+    *slot = wanted;
+}
+
+/* What a call costs is the sum of its parts. */
+static void spend(uint64_t began)
+{
+    if (!stats_wanted())
+        return;
+    outer.spent_ns += stats_now_ns() - began;
+    if (outer.running)
+        return;
+    stats_call(outer.first, outer.spent_ns);
+    outer.spent_ns = 0;
+    outer.first = false;
+}
+
+static uint64_t spending(void)
+{
+    return stats_wanted() ? stats_now_ns() : 0;
+}
+
+void call_enters(MPI_Comm comm, const struct call *call, struct noting *noting)
+{
+    noting->members = NULL;
+    noting->outermost = learns && !outer.running;
+    if (!noting->outermost)
+        return;
+    uint64_t began = spending();
+    outer.running = true;
+    outer.decided = outer.first = false;
+    outer.spent_ns = 0;
+    outer.comm = comm;
+    enters(comm, call, noting);
+    spend(began);
+}
+
+void call_leaves(struct noting *noting)
+{
+    if (!noting->outermost)
+        return;
+    uint64_t began = spending();
+    outer.running = false;
+    if (noting->members != NULL) {
+        outer.first = true;
+        learned(noting);
+    }
+    spend(began);
+}
+
+void call_begins(MPI_Comm comm, const struct call *call, struct noting *noting)
+{
+    noting->members = NULL;
+    /* A part of a collective on another communicator, as coll/han makes them: the whole is learned. */
+    if (!ready || call->algorithm == NULL || (outer.running && outer.comm != comm))
+        return;
+    uint64_t began = spending();
+    outer.decided = true;
+    begins(comm, call, noting);
+    spend(began);
+}
+
+void call_ends(struct noting *noting)
+{
+    if (noting->members == NULL)
+        return;
+    uint64_t began = spending();
+    pthread_mutex_lock(&lock);
+    report(noting);
+    pthread_mutex_unlock(&lock);
+    if (outer.running && stats_wanted())
+        outer.spent_ns += stats_now_ns() - began;
 }

@@ -1,7 +1,8 @@
-/* Functions in the program's way: MPI_Init, and those by which Open MPI's coll/tuned carries out its decision.
+/* Functions in the program's way: MPI_Init, collectives, and those by which Open MPI's coll/tuned carries out its
+ * decision.
  *
  * Arrives: calls; the arguments of Open MPI 4.1 (ompi/mca/coll/tuned/coll_tuned.h).
- * Leaves: the same calls, after `call_begins`.
+ * Leaves: the same calls, between `call_enters` and `call_leaves`, or `call_begins` and `call_ends`.
  * Must not know: communicators, the agent.
  *
  * coll/tuned calls its own `..._intra_do_this` through the symbol table, so that a preloaded definition comes first. It
@@ -9,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include "calls.h"
+#include "symbols.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -20,7 +22,7 @@
 #define INIT(symbol, params, args)                                                                                     \
     EXPORT int symbol params                                                                                           \
     {                                                                                                                  \
-        int(*next) params = (int(*) params)dlsym(RTLD_NEXT, #symbol);                                                  \
+        int(*next) params = (int(*) params)symbol_next(#symbol);                                                        \
         if (next == NULL)                                                                                              \
             return MPI_ERR_OTHER;                                                                                      \
         int result = next args;                                                                                        \
@@ -33,6 +35,77 @@ INIT(MPI_Init, (int *argc, char ***argv), (argc, argv))
 INIT(PMPI_Init, (int *argc, char ***argv), (argc, argv))
 INIT(MPI_Init_thread, (int *argc, char ***argv, int wanted, int *given), (argc, argv, wanted, given))
 INIT(PMPI_Init_thread, (int *argc, char ***argv, int wanted, int *given), (argc, argv, wanted, given))
+
+static size_t of(int count, MPI_Datatype type)
+{
+    static int (*type_size)(MPI_Datatype, int *);
+    int size = 0;
+    if (type_size == NULL)
+        type_size = (int (*)(MPI_Datatype, int *))symbol_next("PMPI_Type_size");
+    if (type_size == NULL || count < 0 || type_size(type, &size) != MPI_SUCCESS || size < 0)
+        return 0;
+    return (size_t)count * (size_t)size;
+}
+
+/* -- collectives as the program calls them ------------------------------------------------------------- */
+
+#define CALLED_SYMBOL(symbol, name, size, at_root, params, args)                                                       \
+    EXPORT int symbol params                                                                                           \
+    {                                                                                                                  \
+        static int(*next) params;                                                                                      \
+        if (__builtin_expect(next == NULL, 0) && (next = (int(*) params)symbol_next(#symbol)) == NULL)                 \
+            return MPI_ERR_OTHER;                                                                                      \
+        struct call call = {name, call_observed, size, at_root};                                                       \
+        struct noting noting;                                                                                          \
+        call_enters(comm, &call, &noting);                                                                             \
+        int result = next args;                                                                                        \
+        call_leaves(&noting);                                                                                          \
+        return result;                                                                                                 \
+    }
+#define CALLED(symbol, name, size, at_root, params, args)                                                              \
+    CALLED_SYMBOL(MPI_##symbol, name, size, at_root, params, args)                                                     \
+    CALLED_SYMBOL(PMPI_##symbol, name, size, at_root, params, args)
+
+/* The size is one on which all ranks agree; collectives whose counts differ between ranks have none, and are not here.
+ * A root below 0 is an inter-communicator's, whose other arguments may mean nothing.
+ */
+CALLED(Allreduce, "allreduce", of(count, type), -1,
+       (const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+       (send, receive, count, type, op, comm))
+CALLED(Bcast, "bcast", root < 0 ? 0 : of(count, type), root, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm),
+       (buffer, count, type, root, comm))
+CALLED(Reduce, "reduce", root < 0 ? 0 : of(count, type), root,
+       (const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm),
+       (send, receive, count, type, op, root, comm))
+CALLED(Scan, "scan", of(count, type), -1,
+       (const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+       (send, receive, count, type, op, comm))
+CALLED(Exscan, "exscan", of(count, type), -1,
+       (const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+       (send, receive, count, type, op, comm))
+CALLED(Reduce_scatter_block, "reduce_scatter_block", of(count, type), -1,
+       (const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+       (send, receive, count, type, op, comm))
+
+/* A rank may give MPI_IN_PLACE and then no send count: the receive count is everyone's. */
+CALLED(Allgather, "allgather", of(received, receive_type), -1,
+       (const void *send, int sent, MPI_Datatype send_type, void *receive, int received, MPI_Datatype receive_type,
+        MPI_Comm comm),
+       (send, sent, send_type, receive, received, receive_type, comm))
+CALLED(Alltoall, "alltoall", of(received, receive_type), -1,
+       (const void *send, int sent, MPI_Datatype send_type, void *receive, int received, MPI_Datatype receive_type,
+        MPI_Comm comm),
+       (send, sent, send_type, receive, received, receive_type, comm))
+
+/* Only the root may give MPI_IN_PLACE, and the other side's arguments mean something at the root alone. */
+CALLED(Gather, "gather", root < 0 ? 0 : send == MPI_IN_PLACE ? of(received, receive_type) : of(sent, send_type), root,
+       (const void *send, int sent, MPI_Datatype send_type, void *receive, int received, MPI_Datatype receive_type,
+        int root, MPI_Comm comm),
+       (send, sent, send_type, receive, received, receive_type, root, comm))
+CALLED(Scatter, "scatter", root < 0 ? 0 : receive == MPI_IN_PLACE ? of(sent, send_type) : of(received, receive_type), root,
+       (const void *send, int sent, MPI_Datatype send_type, void *receive, int received, MPI_Datatype receive_type,
+        int root, MPI_Comm comm),
+       (send, sent, send_type, receive, received, receive_type, root, comm))
 
 #ifdef OPEN_MPI
 
@@ -62,17 +135,6 @@ static void *tuned(const char *symbol)
     return library != NULL ? dlsym(library, symbol) : dlsym(RTLD_NEXT, symbol);
 }
 
-static size_t of(int count, MPI_Datatype type)
-{
-    static int (*type_size)(MPI_Datatype, int *);
-    int size = 0;
-    if (type_size == NULL)
-        type_size = (int (*)(MPI_Datatype, int *))dlsym(RTLD_DEFAULT, "PMPI_Type_size");
-    if (type_size == NULL || count < 0 || type_size(type, &size) != MPI_SUCCESS || size < 0)
-        return 0;
-    return (size_t)count * (size_t)size;
-}
-
 #define TUNED(name, size, at_root, names, params, args)                                                                \
     EXPORT int ompi_coll_tuned_##name##_intra_do_this params;                                                          \
     EXPORT int ompi_coll_tuned_##name##_intra_do_this params                                                           \
@@ -83,8 +145,11 @@ static size_t of(int count, MPI_Datatype type)
         if (next == NULL)                                                                                              \
             return MPI_ERR_OTHER;                                                                                      \
         struct call call = {#name, names, size, at_root};                                                              \
-        call_begins(comm, &call);                                                                                      \
-        return next args;                                                                                              \
+        struct noting noting;                                                                                          \
+        call_begins(comm, &call, &noting);                                                                             \
+        int result = next args;                                                                                        \
+        call_ends(&noting);                                                                                            \
+        return result;                                                                                                 \
     }
 
 TUNED(allreduce, of(count, type), -1,

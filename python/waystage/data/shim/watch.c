@@ -1,0 +1,1 @@
+../../../../shim/mpi/watch.c
