@@ -14,12 +14,21 @@ from pathlib import Path
 from waystage import _native
 from waystage.compiled import preloaded_library
 from waystage.mpi_launchers import NoCompiler, find_compiler
+from waystage.profiler import library as profiler
+from waystage.profiler.errors import ProfilerError
 
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--as-needed")
 """No symbol of MPI is referenced: launchers and shells, which it is loaded into as well, do not load MPI."""
 
-PASSED_ON = ("LD_PRELOAD", "WAYSTAGE_FLOWS", "WAYSTAGE_JOB", "WAYSTAGE_PATHS_APP", "WAYSTAGE_PATHS_STATS")
+PASSED_ON = (
+    *("LD_PRELOAD", "WAYSTAGE_FLOWS", "WAYSTAGE_JOB", "WAYSTAGE_PATHS_APP", "WAYSTAGE_PATHS_STATS"),
+    "WAYSTAGE_PROFILE",
+)
 """Variables that ranks on other hosts need, where they are set."""
+
+
+WATCH = {"WAYSTAGE_PROFILE": "watch"}
+"""Lets the profiler's library tell the one for paths whom calls send to, and do nothing else."""
 
 
 class PathsError(RuntimeError):
@@ -47,6 +56,16 @@ def build(mpicc: str | None = None, *, launcher: str | None = None) -> Path:
         version_flag="-show",
         failed=PathsError,
     )
+
+
+def preloads(mpicc: str | None = None, *, launcher: str | None = None) -> tuple[Path, Path]:
+    """The library, and the profiler's behind it, by which first calls are learned; WATCH is in the environment unless
+    the program is profiled as well. Raises PathsError."""
+    library = build(mpicc, launcher=launcher)
+    try:
+        return library, profiler.build(mpicc, launcher=launcher)
+    except ProfilerError as error:
+        raise PathsError(str(error)) from None
 
 
 def environment_for(job: str | None = None) -> dict[str, str]:

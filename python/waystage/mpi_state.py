@@ -16,15 +16,21 @@ import msgspec
 
 from waystage.events import (
     CollectiveDeclared,
+    CollectiveObserved,
     Event,
     FlowsListed,
     MpiProgramFinished,
     MpiRanksReported,
     PathsRefused,
 )
+from waystage.events.mpi import Receivers
+from waystage.mpi_steps import OBSERVED
 
 PROGRAMS, COLLECTIVES, TREES = 4096, 64, 16
 """Most programs, and collectives and multicast trees of one."""
+
+OBSERVED_PAIRS = 1 << 16
+"""Of a program's collectives together: those of the oldest are forgotten, and what was predicted counts again."""
 
 MULTICAST = "multicast"
 """The algorithm of a collective that asks for a tree (shim/multicast)."""
@@ -32,7 +38,14 @@ MULTICAST = "multicast"
 RANKS = 1 << 16
 """Of a program; what is more is not known here."""
 
-MPI_EVENTS = (MpiRanksReported, MpiProgramFinished, CollectiveDeclared, FlowsListed, PathsRefused)
+MPI_EVENTS = (
+    MpiRanksReported,
+    MpiProgramFinished,
+    CollectiveDeclared,
+    CollectiveObserved,
+    FlowsListed,
+    PathsRefused,
+)
 
 
 class MpiHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +58,7 @@ class MpiHost(msgspec.Struct, frozen=True, kw_only=True):
 
 class MpiProgram(msgspec.Struct, kw_only=True):
     """The known facts of a program. `collectives` are in the order of their declaration; `trees` are those that ask for a
-    multicast tree, the first ones."""
+    multicast tree, the first ones; `observed` is what ranks really send, by the collective's key."""
 
     app: str
     user: str = ""
@@ -54,6 +67,18 @@ class MpiProgram(msgspec.Struct, kw_only=True):
     hosts: dict[str, MpiHost] = {}
     collectives: dict[str, CollectiveDeclared] = {}
     trees: dict[str, CollectiveDeclared] = {}
+    observed: dict[str, dict[int, Receivers]] = {}
+
+    def sent(self, key: str) -> tuple[tuple[int, Receivers], ...]:
+        """Whom ranks of a collective's communicator really send to, as far as that is not what its algorithm says."""
+        return tuple(sorted(self.observed.get(key, {}).items()))
+
+    def awaited(self, key: str) -> bool:
+        """Whether a collective without known steps is declared, and not yet what all its ranks send."""
+        one = self.collectives.get(key)
+        if one is None or one.algorithm != OBSERVED:
+            return False
+        return len(self.observed.get(key, ())) < len(one.ranks)
 
     @property
     def host_of(self) -> dict[int, str]:
@@ -83,7 +108,11 @@ class MpiState(msgspec.Struct, kw_only=True):
                     program.collectives.pop(event.key, None)
                     program.collectives[event.key] = event
                     while len(program.collectives) > COLLECTIVES:
-                        del program.collectives[next(iter(program.collectives))]
+                        oldest = next(iter(program.collectives))
+                        del program.collectives[oldest]
+                        program.observed.pop(oldest, None)
+            case CollectiveObserved():
+                self._observed(event)
             case PathsRefused():
                 if event.copies:
                     self.no_copies.add(event.switch)
@@ -97,6 +126,20 @@ class MpiState(msgspec.Struct, kw_only=True):
             program.hosts = {n: host for n, host in program.hosts.items() if not ended(app, n, host)}
             if not program.hosts:
                 del self.programs[app]
+
+    def _observed(self, event: CollectiveObserved) -> None:
+        program = self.programs.get(event.app)
+        if program is None or all(h.agent != event.agent for h in program.hosts.values()):
+            return
+        merged = program.observed.pop(event.key, {}) | event.sent
+        program.observed[event.key] = merged
+        left = OBSERVED_PAIRS
+        for key in reversed(list(program.observed)):  # the newest first
+            left -= sum(1 + len(to) for to in program.observed[key].values())
+            if left < 0:
+                del program.observed[key]
+        while len(program.observed) > COLLECTIVES:
+            del program.observed[next(iter(program.observed))]
 
     def _reported(self, event: MpiRanksReported) -> None:
         program = self.programs.get(event.app)

@@ -13,7 +13,7 @@ no steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 MOST_RANKS = 4096
@@ -30,6 +30,12 @@ class Step(NamedTuple):
 
 
 Steps = Iterator[Step]
+Pair = tuple[int, int]
+Receivers = tuple[tuple[int, int], ...]
+"""Ranks and the bytes sent to each, in the order of sending."""
+
+OBSERVED = "observed"
+"""The name of an algorithm that is known by its messages alone."""
 
 OPEN_MPI: dict[str, tuple[str, ...]] = {
     "allreduce": ("basic_linear", "", "recursive_doubling", "ring", "segmented_ring", "rabenseifner"),
@@ -56,6 +62,37 @@ def steps_of(primitive: str, algorithm: str, size: int, count: int, root: int = 
         if step.pairs:
             found.append(step)
     return tuple(found)
+
+
+def receivers(
+    primitive: str, algorithm: str, size: int, count: int, root: int, *, most: int
+) -> dict[int, frozenset[int]] | None:
+    """Whom each rank sends to; None where that is not known, or more than `most` pairs."""
+    steps = steps_of(primitive, algorithm, size, count, root)
+    if not steps or sum(len(step.pairs) for step in steps) > most:
+        return None
+    found: dict[int, set[int]] = {rank: set() for rank in range(size)}
+    for step in steps:
+        for sender, receiver in step.pairs:
+            found[sender].add(receiver)
+    return {rank: frozenset(ranks) for rank, ranks in found.items()}
+
+
+def corrected(steps: Iterable[Step], sent: Iterable[tuple[int, Receivers]]) -> tuple[dict[Pair, float], ...]:
+    """Bytes of each pair, step by step, where what the ranks of `sent` send is not what `steps` say but this.
+
+    A rank's receivers are those of the steps from the first on: it sends to one after the other.
+    """
+    true = dict(sent)
+    found: list[dict[Pair, float]] = [
+        {pair: step.bytes for pair in step.pairs if pair[0] not in true} for step in steps
+    ]
+    for sender, receivers_ in true.items():
+        for at, (receiver, size) in enumerate(receivers_):
+            if at == len(found):
+                found.append({})
+            found[at][sender, receiver] = float(size)
+    return tuple(step for step in found if step)
 
 
 def _power_below(size: int) -> int:
@@ -158,6 +195,8 @@ def _neighbours(size: int, count: float, root: int) -> Steps:
 
 
 def _exchange_all(size: int, count: float, root: int) -> Steps:
+    if size * (size - 1) > MOST_PAIRS:
+        return
     yield Step(count, tuple((a, b) for a in range(size) for b in range(size) if a != b))
 
 

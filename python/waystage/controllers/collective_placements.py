@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from waystage.events import (
     CollectiveDeclared,
+    CollectiveObserved,
     CollectivePlaced,
     Envelope,
     Event,
@@ -45,13 +46,15 @@ class CollectivePlacements:
             if event.app not in state.mpi.programs:
                 self._waiting = {key: None for key in self._waiting if key[0] != event.app}
             return
-        elif not isinstance(event, PathsChanged | MpiRanksReported):
+        elif not isinstance(event, PathsChanged | MpiRanksReported | CollectiveObserved):
             return
         if self._waiting and state.requested in (None, state.in_force):
             waiting, self._waiting = self._waiting, {}
             for app, key in waiting:
                 program = state.mpi.programs.get(app)
-                if program is not None and key in program.trees and not located(state, app, key):
+                if program is not None and (
+                    (key in program.trees and not located(state, app, key)) or program.awaited(key)
+                ):
                     self._waiting[app, key] = None  # some of its ranks have not reported yet
                     continue
                 group = _group(state, app, key)

@@ -112,6 +112,7 @@ from waystage.events.jobs import (
 )
 from waystage.events.mpi import (
     CollectiveDeclared,
+    CollectiveObserved,
     CollectivePlaced,
     MpiProgramFinished,
     MpiRanksReported,
@@ -129,6 +130,7 @@ __all__ = [
     "CLASSES",
     "CablingError",
     "CollectiveDeclared",
+    "CollectiveObserved",
     "CollectivePlaced",
     "Control",
     "Decided",

@@ -14,6 +14,9 @@ from typing import ClassVar, Literal
 
 from waystage.events.base import Event, OfAgent
 
+Receivers = tuple[tuple[int, int], ...]
+"""Ranks of the communicator and the bytes sent to each in one call, in the order of the first message."""
+
 Pairs = tuple[tuple[int, int], ...]
 """Sending and receiving rank, of the program's world."""
 
@@ -47,6 +50,7 @@ class CollectiveDeclared(OfAgent, Event, frozen=True, kw_only=True):
     """A collective that the program has not called before is about to send its first byte.
 
     `key` stands for communicator, primitive, algorithm, root and size class: who calls the same again says nothing.
+    An `algorithm` of `observed` has no known steps: they come as `CollectiveObserved`, from its first call.
     `ranks` are the communicator's, in its order, as ranks of the world; `root` is a rank of the communicator, -1 without
     one; `bytes` is what the algorithm's steps are sized by (`mpi_steps`). `steps` are the pairs by step, where they were
     observed; empty: those of the algorithm.
@@ -63,6 +67,21 @@ class CollectiveDeclared(OfAgent, Event, frozen=True, kw_only=True):
     root: int = -1
     ranks: tuple[int, ...] = ()
     steps: tuple[Pairs, ...] = ()
+
+
+class CollectiveObserved(OfAgent, Event, frozen=True, kw_only=True):
+    """Whom ranks of one host really sent to in the first call of a declared collective, where it is not what the
+    algorithm's steps say, or where these are not known.
+
+    `sent` is by rank of the communicator. It takes the place of the same ranks' messages in the steps.
+    """
+
+    journalled: ClassVar[bool] = False
+
+    app: str
+    agent: str
+    key: str
+    sent: dict[int, Receivers]
 
 
 class CollectivePlaced(OfAgent, Event, frozen=True, kw_only=True):

@@ -12,10 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from waystage.events import CollectiveDeclared, CollectivePlaced, Event, MpiProgramFinished, MpiRanksReported
+from waystage.events import (
+    CollectiveDeclared,
+    CollectiveObserved,
+    CollectivePlaced,
+    Event,
+    MpiProgramFinished,
+    MpiRanksReported,
+)
 from waystage.flows import mpi_wire
 from waystage.flows.allowance import AllowanceOfUsers
 from waystage.local_rpc import Connection
+from waystage.mpi_steps import Receivers, receivers
 
 GATHER_S = 0.005
 """Ranks of a node that come within this time are reported together."""
@@ -25,6 +33,12 @@ PLACED_KEPT = 1024
 
 DECLARED_PER_S, DECLARED_BURST = 100.0, 1000.0
 """Collectives that one user may declare: each is an event and a decision."""
+
+COMPARED_PAIRS = 4096
+"""Of a collective whose ranks' messages are compared with the algorithm's here; a larger one's are all published."""
+
+PREDICTED_KEPT = 64
+"""Collectives whose steps are kept for the comparison: first calls of all programs at a time."""
 
 Say = Callable[[Callable[[], Event]], None]
 Place = tuple[str, str]
@@ -57,6 +71,8 @@ class MpiPrograms:
         self._programs: dict[str, _Program] = {}
         self._to_report: set[Place] = set()
         self._declared = AllowanceOfUsers(DECLARED_PER_S, DECLARED_BURST)
+        self._sent: dict[tuple[str, str], dict[int, Receivers]] = {}
+        self._predicted: dict[tuple[str, str], dict[int, frozenset[int]] | None] = {}
 
     def line(self, connection: Connection, message: mpi_wire.MpiMessage, now: float) -> str:
         """Act on a message; why it is refused, or nothing."""
@@ -66,6 +82,8 @@ class MpiPrograms:
             return "a message of a rank before its start"
         app, _ = self._starts[connection]
         program = self._programs[app]
+        if isinstance(message, mpi_wire.MpiSent):
+            return self._heard(connection, app, message, now)
         if message.key in program.placed:
             connection.send(mpi_wire.placed(message.key, program.placed[message.key]))
             return ""
@@ -149,6 +167,39 @@ class MpiPrograms:
                 user=self._user_of(uid),
             )
         )
+
+    def _heard(self, connection: Connection, app: str, message: mpi_wire.MpiSent, now: float) -> str:
+        """Whom a rank sent to; told only where it is not what was predicted."""
+        if message.at >= message.size or any(rank >= message.size for rank, _ in message.to):
+            return f"a rank that is none of a communicator of {message.size}"
+        collective = app, message.key
+        if collective not in self._predicted:
+            if not self._declared.take(connection.peer.uid, now):
+                return "this user declares too many collectives: no more are taken for a while"
+            while len(self._predicted) >= PREDICTED_KEPT:
+                del self._predicted[next(iter(self._predicted))]
+            self._predicted[collective] = receivers(
+                message.primitive,
+                message.algorithm,
+                message.size,
+                message.bytes,
+                message.root,
+                most=COMPARED_PAIRS,
+            )
+        predicted = self._predicted[collective]
+        if predicted is not None and predicted[message.at] == {rank for rank, _ in message.to}:
+            return ""
+        if collective not in self._sent:
+            self._sent[collective] = {}
+            self._later(GATHER_S, lambda: self._observed(collective))
+        self._sent[collective][message.at] = message.to
+        return ""
+
+    def _observed(self, collective: tuple[str, str]) -> None:
+        sent = self._sent.pop(collective)
+        app, key = collective
+        if app in self._programs:
+            self._say(lambda: CollectiveObserved(app=app, agent=self._agent, key=key, sent=sent))
 
     def _declaration(self, app: str, message: mpi_wire.MpiCollective) -> Event:
         return CollectiveDeclared(

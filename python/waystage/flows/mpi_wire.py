@@ -23,6 +23,10 @@ Word = Annotated[str, Meta(min_length=1, max_length=40, pattern="^[a-z0-9_-]+$")
 MOST_RANKS = 4096
 """Of a communicator in one line."""
 
+Member = Annotated[int, Meta(ge=0, lt=MOST_RANKS)]
+MOST_RECEIVERS = 1024
+"""Of one rank in one call; as in shim/paths/sent.c."""
+
 
 class MpiStart(Message, frozen=True, kw_only=True, tag="mpi-start"):
     """First line: the rank of a world of `size`, and where it is."""
@@ -46,13 +50,27 @@ class MpiCollective(Message, frozen=True, kw_only=True, tag="mpi-collective"):
     ranks: Annotated[tuple[Rank, ...], Meta(min_length=2, max_length=MOST_RANKS)]
 
 
+class MpiSent(Message, frozen=True, kw_only=True, tag="mpi-sent"):
+    """Rank `at` of a communicator of `size` has called a collective for the first time: whom it sent to, and how many
+    bytes, as ranks of the communicator."""
+
+    key: Key
+    primitive: Word
+    algorithm: Word
+    bytes: Count = 0
+    root: Annotated[int, Meta(ge=-1, lt=1 << 16)] = -1
+    size: Annotated[int, Meta(ge=2, le=MOST_RANKS)]
+    at: Annotated[int, Meta(ge=0, lt=MOST_RANKS)]
+    to: Annotated[tuple[tuple[Member, Count], ...], Meta(max_length=MOST_RECEIVERS)]
+
+
 class MpiWait(Message, frozen=True, kw_only=True, tag="mpi-wait"):
     """Another of its ranks is there too."""
 
     key: Key
 
 
-MpiMessage = MpiStart | MpiCollective | MpiWait
+MpiMessage = MpiStart | MpiCollective | MpiSent | MpiWait
 
 
 def placed(key: str, group: str | None = None) -> bytes:

@@ -31,7 +31,7 @@ from waystage.forecast.call_loads import CallLoads, Floats, Indexes, Pair
 from waystage.interconnect.planner import path_of
 from waystage.interconnect.trees import forest
 from waystage.mpi_state import MpiProgram
-from waystage.mpi_steps import Step, steps_of
+from waystage.mpi_steps import Receivers, Step, corrected, steps_of
 from waystage.native_options.routes import RouteOptions
 from waystage.state import State
 from waystage.topology import Link, Topology
@@ -95,35 +95,50 @@ def calls(state: State, program: MpiProgram) -> list[tuple[HostStep, ...]]:
     """
     hosts = tuple(sorted(hosts_of(state, program).items()))
     longest: dict[object, CollectiveDeclared] = {}
-    for one in program.collectives.values():
-        shape = one.steps or (one.primitive, one.algorithm, one.root, one.ranks)
+    for key, one in program.collectives.items():
+        sent = program.sent(key)
+        receivers = tuple((sender, tuple(receiver for receiver, _ in to)) for sender, to in sent)
+        shape = one.steps or (one.primitive, one.algorithm, one.root, one.ranks, receivers)
         if shape not in longest or longest[shape].bytes < one.bytes:
             longest[shape] = one
-    found = [_between_hosts(collective, hosts) for collective in longest.values()]
+    found = [_between_hosts(one, program.sent(one.key), hosts) for one in longest.values()]
     return sorted((c for c in found if c), key=lambda steps: -sum(sum(s.values()) for s in steps))
+
+
+def messages(
+    collective: CollectiveDeclared, sent: tuple[tuple[int, Receivers], ...] = ()
+) -> tuple[dict[tuple[int, int], float], ...]:
+    """Bytes of each pair of ranks of its communicator, by step: of the algorithm, but of ranks in `sent` these."""
+    steps = steps_of(
+        collective.primitive,
+        collective.algorithm,
+        len(collective.ranks),
+        collective.bytes,
+        collective.root,
+    )
+    return corrected(steps, sent)
 
 
 @functools.lru_cache(maxsize=1024)
 def _between_hosts(
-    collective: CollectiveDeclared, hosts: tuple[tuple[int, str], ...]
+    collective: CollectiveDeclared,
+    sent: tuple[tuple[int, Receivers], ...],
+    hosts: tuple[tuple[int, str], ...],
 ) -> tuple[HostStep, ...]:
     host_of = dict(hosts)
-    ranks = collective.ranks
     if collective.steps:
-        steps = tuple(Step(float(collective.bytes), pairs) for pairs in collective.steps)
-        at: Mapping[int, str] = host_of
+        given = tuple(Step(float(collective.bytes), pairs) for pairs in collective.steps)
+        steps, at = corrected(given, ()), host_of
     else:
-        steps = steps_of(
-            collective.primitive, collective.algorithm, len(ranks), collective.bytes, collective.root
-        )
-        at = {index: host_of[rank] for index, rank in enumerate(ranks) if rank in host_of}
+        steps = messages(collective, sent)
+        at = {index: host_of[rank] for index, rank in enumerate(collective.ranks) if rank in host_of}
     found: list[HostStep] = []
     for step in steps:
         summed: HostStep = defaultdict(float)
-        for a, b in step.pairs:
+        for (a, b), size in step.items():
             src, dst = at.get(a), at.get(b)
             if src is not None and dst is not None and src != dst:
-                summed[src, dst] += step.bytes
+                summed[src, dst] += size
         if summed:
             found.append(dict(summed))
     return tuple(found)

@@ -120,12 +120,16 @@ def run(command: Sequence[str], options: Options) -> Ended:
         )
     if options.paths:
         try:
-            preloads.insert(0, str(mpi_paths.build(options.mpicc, launcher=launcher)))
+            library, watching = mpi_paths.preloads(options.mpicc, launcher=launcher)
         except mpi_paths.CompilerMissing as error:
             raise Missing(str(error)) from None
         except mpi_paths.PathsError as error:
             raise MpiIoError(str(error)) from None
+        preloads.insert(0, str(library))
         environment |= mpi_paths.environment_for(options.job)
+        if recording is None:
+            preloads.insert(1, str(watching))
+            environment |= {name: value for name, value in mpi_paths.WATCH.items() if name not in os.environ}
         passed += tuple(name for name in mpi_paths.PASSED_ON if name in environment or name in os.environ)
         passed += ("LD_PRELOAD",)
     not_multicast = ""

@@ -3,7 +3,8 @@
 Arrives: events and the state. Leaves: the plan of a base policy, with some pairs of hosts steered.
 Must not know: MPI, rules, switches, worlds.
 
-A program's ranks and the collectives that it declares are known (`state.mpi`), and with them the pairs of each step.
+A program's ranks and the collectives that it declares are known (`state.mpi`), and with them the pairs of each step,
+predicted from the algorithm or as its first call sent them.
 `method: joint` places all pairs of a step together, the heaviest steps first, beside the flows and programs that run.
 A call over the new paths, over those in force and over the base's hash are predicted; the hash stays where nothing
 gains. `method: dijkstra` is Algorithm 3 of the dissertation (chapter 3) as published, and is taken unjudged.
@@ -23,6 +24,7 @@ from waystage.events import (
     Action,
     AssignPaths,
     CollectiveDeclared,
+    CollectiveObserved,
     Event,
     FlowFinished,
     FlowProgress,
@@ -34,6 +36,7 @@ from waystage.events import (
 )
 from waystage.forecast.call_loads import Pair
 from waystage.forecast.collectives import Method, Placement, calls
+from waystage.mpi_steps import OBSERVED
 from waystage.policies.base import Policy
 from waystage.policies.members import acts_on, build
 from waystage.policies.off_status import TOPOLOGY_EVENTS
@@ -91,6 +94,9 @@ class CollectivePaths:
         if isinstance(event, MpiRanksReported):
             program = state.mpi.programs.get(event.app)
             return program is not None and bool(program.collectives)
+        if isinstance(event, CollectiveObserved):
+            program = state.mpi.programs.get(event.app)
+            return program is not None and event.key in program.collectives and not program.awaited(event.key)
         return isinstance(event, (CollectiveDeclared, *TOPOLOGY_EVENTS))
 
     def _steered(
@@ -113,13 +119,20 @@ class CollectivePaths:
                 placement.beside(state.mpi.programs[name])
                 fixed |= used[name]
         # Ranks wait where a collective is declared; where the topology has changed, packets are lost anyway.
-        waiting = isinstance(event, CollectiveDeclared | MpiRanksReported) or anew
+        waiting = isinstance(event, CollectiveDeclared | MpiRanksReported) or anew or _learned(event, state)
         for name in moved:
             gain = GAIN if waiting else GAIN_RUNNING
             placement.place(state.mpi.programs[name], fixed, self._method, gain)
             placement.beside(state.mpi.programs[name])
             fixed |= used[name]
         return placement.steered()
+
+
+def _learned(event: Event, state: State) -> bool:
+    """Whether ranks may wait for paths of what they have told: it had no known steps."""
+    if not isinstance(event, CollectiveObserved):
+        return False
+    return state.mpi.programs[event.app].collectives[event.key].algorithm == OBSERVED
 
 
 def _pairs(state: State, app: str) -> set[Pair]:
