@@ -144,7 +144,7 @@ class _Measured:
     def __init__(self, lab: Lab, program: Path, sizes: tuple[int, ...], calls: int, folder: Path) -> None:
         self._lab, self._program, self._sizes, self._calls, self._folder = lab, program, sizes, calls, folder
         self._runs = 0
-        self._library = mpi_paths.build()
+        self._libraries = ":".join(map(str, mpi_paths.preloads()))
         self.stats: list[dict[str, Any]] = []
 
     def __call__(self, policy: str, seed: int) -> dict[str, float]:
@@ -173,7 +173,8 @@ class _Measured:
             words += ["--mca", *choice[at : at + 2]]
         if policy == "collective-paths":
             variables = mpi_paths.environment_for() | {
-                "LD_PRELOAD": str(self._library),
+                **mpi_paths.WATCH,
+                "LD_PRELOAD": self._libraries,
                 "WAYSTAGE_FLOWS": str(self._lab.flow_socket),
                 "WAYSTAGE_PATHS_STATS": str(self._folder / "stats"),
             }

@@ -81,7 +81,9 @@ MPICH = ("mpiexec.mpich",)
 class Told:
     """What an agent published of a program, and the state that a controller makes of it."""
 
-    def __init__(self, said: list[events.Event], pattern: Pattern, stats: list[dict[str, int]]) -> None:
+    def __init__(
+        self, said: list[events.Event], pattern: Pattern | None, stats: list[dict[str, int]]
+    ) -> None:
         self.pattern, self.stats = pattern, stats
         self.declared = [event for event in said if isinstance(event, events.CollectiveDeclared)]
         self.observed = [event for event in said if isinstance(event, events.CollectiveObserved)]
@@ -103,6 +105,7 @@ class Told:
 
     def recorded(self, kind: str) -> Pairs:
         """The same in the profiler's record."""
+        assert self.pattern is not None
         chosen = self.pattern.counted(kinds=[kind], traffic=self.pattern.sent)
         return {(int(a), int(b)) for a, b in zip(chosen.src, chosen.dst, strict=True) if a != b}
 
@@ -112,7 +115,9 @@ Play = Callable[..., Told]
 
 @pytest.fixture
 def play(serve: Serve, heard: Heard, tmp_path: Path) -> Play:
-    def run(launcher: tuple[str, ...], *arguments: str, ranks: int = 4, **variables: str) -> Told:
+    def run(
+        launcher: tuple[str, ...], *arguments: str, ranks: int = 4, profile: bool = True, **variables: str
+    ) -> Told:
         compiler = {OPEN_MPI[0]: "mpicc.openmpi", MPICH[0]: "mpicc.mpich"}[launcher[0]]
         if shutil.which(launcher[0]) is None or shutil.which(compiler) is None:
             pytest.skip(f"needs {launcher[0]} and {compiler}")
@@ -121,7 +126,8 @@ def play(serve: Serve, heard: Heard, tmp_path: Path) -> Play:
         subprocess.run([compiler, "-w", "-o", tmp_path / "p", tmp_path / "p.c"], check=True)
         command = [
             *(sys.executable, "-m", "waystage", "mpi", "--quiet", "--paths", "--mpicc", compiler),
-            *("--profile", str(tmp_path / "pattern"), "--", *launcher, "-n", str(ranks)),
+            *(("--profile", str(tmp_path / "pattern")) if profile else ()),
+            *("--", *launcher, "-n", str(ranks)),
             *(str(tmp_path / "p"), *arguments),
         ]
         environment = os.environ | {
@@ -129,13 +135,16 @@ def play(serve: Serve, heard: Heard, tmp_path: Path) -> Play:
             "WAYSTAGE_PATHS_STATS": str(tmp_path / "stats"),
             **variables,
         }
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=WAIT_S, cwd=tmp_path
+        )
         assert done.returncode == 0, done.stderr
         said: list[events.Event] = []
         while not said or not isinstance(said[-1], events.MpiProgramFinished):
             said.append(heard.queue.get(timeout=WAIT_S))
         stats = [json.loads(file.read_text()) for file in tmp_path.glob("stats.*")]
-        return Told(said, Pattern.read(tmp_path / "pattern"), stats)
+        pattern = Pattern.read(tmp_path / "pattern") if profile else None
+        return Told(said, pattern, stats)
 
     return run
 
@@ -153,6 +162,15 @@ def test_a_prediction_that_is_wrong_is_corrected_by_what_the_first_call_sent(pla
     assert told.controllers(declared) == told.recorded("allreduce")
     assert (1, 0) in told.controllers(declared)
     assert {event.key for event in told.observed} == {declared.key}
+
+
+def test_without_a_profile_the_same_is_learned_and_no_file_is_left(play: Play, tmp_path: Path) -> None:
+    told = play(tuned("allreduce", 4), "allreduce", "20", "1", profile=False)
+    (declared,) = told.of("allreduce")
+    doubling = {(0, 1), (1, 0), (2, 3), (3, 2), (0, 2), (2, 0), (1, 3), (3, 1)}
+    assert told.controllers(declared) == doubling
+    left = {path.name.partition(".")[0] for path in tmp_path.iterdir()}
+    assert left <= {"p", "stats", "flows"}
 
 
 def test_a_prediction_that_holds_is_not_told_again(play: Play) -> None:

@@ -82,9 +82,47 @@ def test_a_declared_collective_is_published_and_every_waiting_rank_may_begin(
     assert late.answer() == {"type": "mpi-placed", "key": KEY}
 
 
+def sent(at: int, *to: tuple[int, int], **more: object) -> dict[str, object]:
+    line = {"type": "mpi-sent", "key": KEY, "primitive": "allreduce", "algorithm": "ring", "bytes": 4096}
+    return line | {"size": 4, "at": at, "to": to} | more
+
+
+def test_what_ranks_sent_is_published_where_it_is_not_what_their_algorithm_says(
+    agent: FlowAgent, heard: Heard
+) -> None:
+    first, other = begin(agent), begin(agent, rank=1)
+    tell(first, **sent(0, (1, 9)))  # as a ring does
+    tell(other, **sent(1, (0, 5), (3, 6)))
+    tell(first, **sent(0, (2, 7), key=KEY[::-1], algorithm="observed"))
+    found = [heard.next(events.CollectiveObserved) for _ in range(2)]
+    assert {event.key: event.sent for event in found} == {
+        KEY: {1: ((0, 5), (3, 6))},
+        KEY[::-1]: {0: ((2, 7),)},
+    }
+    assert found[0].app == ME
+
+
+def test_one_user_makes_the_agent_compare_a_bounded_number_of_collectives(agent: FlowAgent) -> None:
+    answers = []
+    for many in range(20):
+        lines = begin(agent, app=f"a{many}")
+        for number in range(90):
+            tell(lines, **sent(0, (1, 9), key=f"{many:08x}{number:08x}"))
+        tell(lines, **sent(4, key=f"{many:08x}{0:08x}"))
+        answers.append(lines.answer())
+    assert all(answer is not None and answer["type"] == "refused" for answer in answers)
+    assert any("too many" in str(answer) for answer in answers)
+
+
 @pytest.mark.parametrize(
     "line",
     [
+        sent(4),
+        sent(0, (4, 1)),
+        sent(0, (-1, 1)),
+        sent(0, (1, -1)),
+        sent(0, size=5000),
+        sent(0, *[(1, 1)] * 1025),
         {"type": "mpi-wait", "key": KEY},
         START | {"rank": 4},
         START | {"app": "a\nb"},

@@ -41,7 +41,8 @@ def started(lab: Lab, iterations: int) -> mpi.MpiJob:
     left, right = (lab.topology.hosts_at[edge] for edge in lab.topology.edge_switches)
     nodes = [host for pair in zip(left, right, strict=True) for host in pair]
     variables = mpi_paths.environment_for() | {
-        "LD_PRELOAD": str(mpi_paths.build()),
+        **mpi_paths.WATCH,
+        "LD_PRELOAD": ":".join(map(str, mpi_paths.preloads())),
         "WAYSTAGE_FLOWS": str(lab.flow_socket),
     }
     options = [word for name in variables for word in ("-x", f"{name}={variables[name]}")]

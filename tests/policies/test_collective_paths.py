@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waystage import mpi_steps
+from waystage.controllers.collective_placements import CollectivePlacements
 from waystage.events import (
     AssignPaths,
     CollectiveDeclared,
+    CollectiveObserved,
     Envelope,
     Event,
     FlowsListed,
@@ -218,14 +220,105 @@ def test_thousands_of_declarations_leave_a_bounded_state() -> None:
     assert len(control.state.mpi.programs["0/a"].collectives) <= 64
 
 
+def ring_of(hosts: list[str]) -> dict[int, tuple[tuple[int, int], ...]]:
+    """What its ranks send: to the next one in the order of names."""
+    order = sorted(range(len(hosts)), key=lambda rank: hosts[rank])
+    return {rank: ((order[(at + 1) % len(order)], 1 << 20),) for at, rank in enumerate(order)}
+
+
+def pairs_of(control: Controlled, app: str) -> set[tuple[str, str]]:
+    return {
+        pair
+        for steps in calls(control.state, control.state.mpi.programs[app])
+        for step in steps
+        for pair in step
+    }
+
+
+def test_pairs_that_were_observed_take_the_place_of_the_predicted_ones() -> None:
+    control = Controlled(SIXTEEN, seed=1)
+    hosts = list(SIXTEEN.compute_hosts)
+    control.start("0/a", hosts)
+    control.declare("0/a", 16)
+    predicted = pairs_of(control, "0/a")
+    key = next(iter(control.state.mpi.programs["0/a"].collectives))
+    # One rank sends to another than was said: the pairs of all others stay.
+    control.see(CollectiveObserved(app="0/a", agent="n1", key=key, sent={3: ((9, 5000),)}))
+    theirs = {pair for pair in predicted if pair[0] != hosts[3]}
+    assert pairs_of(control, "0/a") == theirs | {(hosts[3], hosts[9])}
+    ring = ring_of(hosts)
+    control.see(CollectiveObserved(app="0/a", agent="n1", key=key, sent=ring))
+    assert pairs_of(control, "0/a") == {(hosts[a], hosts[to[0][0]]) for a, to in ring.items()}
+    assert control.seconds("0/a", control.plan) <= control.seconds("0/a", PathPlan(seed=1)) * (1 + 1e-9)
+
+
+def test_a_collective_without_known_steps_is_placed_once_all_its_ranks_are_known() -> None:
+    control = Controlled(SIXTEEN, seed=1)
+    hosts = list(SIXTEEN.compute_hosts)
+    control.start("0/a", hosts)
+    control.declare("0/a", 16)
+    doubling = {rank: tuple((rank ^ 1 << bit, 1 << 20) for bit in range(4)) for rank in range(16)}
+    control.start("0/b", hosts)
+    control.declare("0/b", 16, algorithm="observed")
+    program = control.state.mpi.programs["0/b"]
+    (key,) = program.collectives
+    assert program.awaited(key) and not pairs_of(control, "0/b")
+    control.see(CollectiveObserved(app="0/b", agent="n1", key=key, sent=dict(list(doubling.items())[:9])))
+    assert program.awaited(key)
+    control.see(CollectiveObserved(app="0/b", agent="n1", key=key, sent=dict(list(doubling.items())[9:])))
+    assert not program.awaited(key)
+    assert pairs_of(control, "0/b") == pairs_of(control, "0/a")
+
+
+def test_ranks_of_a_learned_collective_go_on_when_the_last_host_has_told() -> None:
+    control = Controlled(EIGHT)
+    published: list[Event] = []
+    placements = CollectivePlacements(published.append)
+
+    def see(event: Event) -> None:
+        control.see(event)
+        control.state.in_force = control.state.requested
+        placements.seen(Envelope(event=event, event_id="e", time_ns=1), control.state)
+
+    control.start("0/a", list(EIGHT.compute_hosts))
+    see(
+        CollectiveDeclared(
+            app="0/a", agent="n1", key="k", primitive="scan", algorithm="observed", bytes=9, ranks=(0, 1, 2)
+        )
+    )
+    see(CollectiveObserved(app="0/a", agent="n1", key="k", sent={0: ((1, 9),), 1: ((2, 9),)}))
+    assert not published
+    see(CollectiveObserved(app="0/a", agent="n1", key="k", sent={2: ()}))
+    assert [getattr(event, "key", "") for event in published] == ["k"]
+
+
+def test_what_is_observed_is_bounded_and_the_newest_is_kept() -> None:
+    control = Controlled(EIGHT)
+    control.start("0/a", list(EIGHT.compute_hosts))
+    row = tuple((to, 1) for to in range(1000))
+    for number in range(200):
+        sent = dict.fromkeys(range(4), row)
+        control.see(CollectiveObserved(app="0/a", agent="n1", key=f"k{number}", sent=sent))
+    observed = control.state.mpi.programs["0/a"].observed
+    assert (
+        "k199" in observed and sum(len(to) for sent in observed.values() for to in sent.values()) <= 1 << 16
+    )
+    control.see(CollectiveObserved(app="0/a", agent="n1", key="k", sent=dict.fromkeys(range(99), row)))
+    assert "k" not in control.state.mpi.programs["0/a"].observed
+    for number in range(200):
+        control.see(CollectiveObserved(app="0/a", agent="n1", key=f"e{number}", sent={0: ()}))
+    assert len(control.state.mpi.programs["0/a"].observed) <= 64
+
+
 def test_what_another_agent_says_of_a_program_has_no_effect() -> None:
     control = Controlled(SIXTEEN, seed=1)
     control.start("0/a", list(SIXTEEN.compute_hosts))
     forged = CollectiveDeclared(
         app="0/a", agent="n9", key="k", primitive="allreduce", algorithm="ring", bytes=1, ranks=(0, 1)
     )
-    control.see(forged)
+    control.see(forged, CollectiveObserved(app="0/a", agent="n9", key="k", sent={0: ((1, 1),)}))
     assert not control.state.mpi.programs["0/a"].collectives
+    assert not control.state.mpi.programs["0/a"].observed
 
 
 def test_the_published_algorithm_spreads_flows_too() -> None:
