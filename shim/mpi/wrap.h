@@ -12,6 +12,7 @@
 #include "comms.h"
 #include "profile.h"
 #include "record.h"
+#include "watch.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -73,7 +74,7 @@ static inline void wrap_leave(struct recorder *recorder, uintptr_t before)
     EXPORT int symbol params                                                                                           \
     {                                                                                                                  \
         NEXT_OR_FAIL(symbol, params);                                                                                  \
-        struct recorder *recorder = wrap_recorder();                                                                   \
+        struct recorder *recorder = watch_only ? NULL : wrap_recorder();                                               \
         if (recorder == NULL)                                                                                          \
             return next args;                                                                                          \
         if (recorder->calls++ == 0) {                                                                                  \

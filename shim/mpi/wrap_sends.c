@@ -63,7 +63,7 @@ COUNTED(Sendrecv_replace,
 static void remember(MPI_Request request, int n, MPI_Datatype t, int rank, MPI_Comm comm)
 {
     struct recorder *recorder = wrap_recorder();
-    if (recorder == NULL || rank < 0)
+    if (recorder == NULL || watch_only || rank < 0)
         return;
     struct request known = {
         .key = (uintptr_t)request,
@@ -118,7 +118,7 @@ static void starting(MPI_Request request)
     EXPORT int symbol(MPI_Request *q)                                                                                  \
     {                                                                                                                  \
         NEXT_OR_FAIL(symbol, (MPI_Request *));                                                                         \
-        struct recorder *recorder = profile_route != ROUTE_NONE ? recorder_get() : NULL;                               \
+        struct recorder *recorder = profile_route != ROUTE_NONE && !watch_only ? recorder_get() : NULL;                \
         if (recorder == NULL || recorder->calls > 0)                                                                   \
             return next(q);                                                                                            \
         MPI_Request before = *q;                                                                                       \
@@ -138,7 +138,7 @@ START_SYMBOL(PMPI_Start)
     EXPORT int symbol(int n, MPI_Request q[])                                                                          \
     {                                                                                                                  \
         NEXT_OR_FAIL(symbol, (int, MPI_Request *));                                                                    \
-        if (profile_route == ROUTE_NONE)                                                                               \
+        if (profile_route == ROUTE_NONE || watch_only)                                                                 \
             return next(n, q);                                                                                         \
         for (int i = 0; i < n; i++) {                                                                                  \
             int result = one(&q[i]);                                                                                   \
