@@ -6,14 +6,19 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from flow_support import Heard, Lines, Serve
 from harness import WAIT_S
 from waystage import events, mpi_paths
+from waystage.flows import mpi_wire
 from waystage.flows.agent import FlowAgent
+from waystage.flows.mpi_programs import DECLARED_BURST, MpiPrograms
 
 ME = f"{os.getuid()}/a"
 START = {"type": "mpi-start", "app": "a", "host": "c1", "rank": 0, "size": 4}
@@ -102,16 +107,32 @@ def test_what_ranks_sent_is_published_where_it_is_not_what_their_algorithm_says(
     assert found[0].app == ME
 
 
-def test_one_user_makes_the_agent_compare_a_bounded_number_of_collectives(agent: FlowAgent) -> None:
-    answers = []
-    for many in range(20):
-        lines = begin(agent, app=f"a{many}")
-        for number in range(90):
-            tell(lines, **sent(0, (1, 9), key=f"{many:08x}{number:08x}"))
-        tell(lines, **sent(4, key=f"{many:08x}{0:08x}"))
-        answers.append(lines.answer())
-    assert all(answer is not None and answer["type"] == "refused" for answer in answers)
-    assert any("too many" in str(answer) for answer in answers)
+class Rank:
+    """A connection of user 7."""
+
+    peer = SimpleNamespace(uid=7)
+
+    def send(self, line: bytes) -> None:
+        """Nothing is waited for."""
+
+
+def test_an_agent_compares_a_bounded_number_of_collectives_of_one_user() -> None:
+    published: list[events.Event] = []
+    due: list[Callable[[], object]] = []
+    programs = MpiPrograms(
+        "n1", lambda make: published.append(make()), str, lambda _, call: due.append(call), most=9
+    )
+    rank: Any = Rank()
+    assert not programs.line(rank, mpi_wire.MpiStart(app="a", host="c1", rank=0, size=4), 0.0)
+    for number in range(5000):
+        line = mpi_wire.MpiSent(
+            key=f"{number:016x}", primitive="alltoall", algorithm="linear", size=4, at=0, to=((1, 9),)
+        )
+        assert not programs.line(rank, line, 0.0)
+    for call in due:
+        call()
+    observed = [event for event in published if isinstance(event, events.CollectiveObserved)]
+    assert 0 < len(observed) <= DECLARED_BURST
 
 
 @pytest.mark.parametrize(
