@@ -23,8 +23,7 @@ from waystage.events import (
     MpiRanksReported,
     PathsRefused,
 )
-from waystage.events.mpi import Receivers
-from waystage.mpi_steps import OBSERVED
+from waystage.events.mpi import OBSERVED, Receivers
 
 PROGRAMS, COLLECTIVES, TREES = 4096, 64, 16
 """Most programs, and collectives and multicast trees of one."""

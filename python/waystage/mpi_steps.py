@@ -34,9 +34,6 @@ Pair = tuple[int, int]
 Receivers = tuple[tuple[int, int], ...]
 """Ranks and the bytes sent to each, in the order of sending."""
 
-OBSERVED = "observed"
-"""The name of an algorithm that is known by its messages alone."""
-
 OPEN_MPI: dict[str, tuple[str, ...]] = {
     "allreduce": ("basic_linear", "", "recursive_doubling", "ring", "segmented_ring", "rabenseifner"),
     "bcast": (

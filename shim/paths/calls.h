@@ -33,7 +33,7 @@ void call_enters(MPI_Comm comm, const struct call *call, struct noting *noting);
 void call_leaves(struct noting *noting);
 
 /* The MPI library has chosen an algorithm, on every rank of `comm` before its first byte: declares the call where it is
- * new, and waits for its paths. Then the algorithm has ended: whom the first call sent to is told.
+ * new, and waits for its paths. Then the algorithm has ended: whom the first call sent to is reported.
  */
 void call_begins(MPI_Comm comm, const struct call *call, struct noting *noting);
 void call_ends(struct noting *noting);

@@ -9,7 +9,7 @@ void stats_start(int rank);
 bool stats_wanted(void);
 uint64_t stats_now_ns(void);
 
-/* A call took so long in this library; `first` where it was declared, learned or waited for. */
+/* The time that a call took in this library; `first` where it was declared, learned or waited for. */
 void stats_call(bool first, uint64_t took_ns);
 
 /* A wait ended without an answer. */

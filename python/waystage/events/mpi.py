@@ -14,6 +14,9 @@ from typing import ClassVar, Literal
 
 from waystage.events.base import Event, OfAgent
 
+OBSERVED = "observed"
+"""The name of an algorithm that is known by its messages alone."""
+
 Receivers = tuple[tuple[int, int], ...]
 """Ranks of the communicator and the bytes sent to each in one call, in the order of the first message."""
 

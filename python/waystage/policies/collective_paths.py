@@ -34,9 +34,9 @@ from waystage.events import (
     PathPlan,
     RuleStyle,
 )
+from waystage.events.mpi import OBSERVED
 from waystage.forecast.call_loads import Pair
 from waystage.forecast.collectives import Method, Placement, calls
-from waystage.mpi_steps import OBSERVED
 from waystage.policies.base import Policy
 from waystage.policies.members import acts_on, build
 from waystage.policies.off_status import TOPOLOGY_EVENTS
