@@ -20,6 +20,10 @@ const PROBE_ROUNDS: [u32; 2] = [8, 64];
 const PROBE: f64 = 1.05;
 const MOST_PROBE: f64 = 1.25;
 
+/// Tests with a lower rate after losses, before they count as another flow's. What is sent beyond a policer's rate
+/// passes while its bucket has tokens, so that the rate measured first, or by a probe, may be above what it carries.
+const RETESTS: u32 = 2;
+
 /// A probe that failed delivered what the path carries; the rate held is a little below, so that it loses nothing.
 const BELOW: f64 = 0.99;
 
@@ -34,6 +38,8 @@ pub(super) struct Hold {
     wait_rounds: u32,
     excess: f64,
     pub(super) begun_ns: u64,
+    /// Tests that may still follow losses.
+    retests: u32,
     /// The share lost in the round that began the phase, while the test lasts.
     tested: Option<f64>,
     /// What was lost in the test, and while holding.
@@ -51,6 +57,7 @@ impl Hold {
             wait_rounds: PROBE_ROUNDS[0],
             excess: PROBE - 1.0,
             begun_ns: now_ns,
+            retests: RETESTS,
             tested: Some(lost),
             calm: LossFloor::default(),
             losses: LossFloor::default(),
@@ -80,6 +87,17 @@ impl Hold {
             }
             _ => false,
         }
+    }
+
+    /// Begins a test below the rate that arrives while losses go on, if that is below the rate held and such a test is
+    /// left. Another flow's losses go on in the test, whereas those of a policer end.
+    pub(super) fn retest(&mut self, bps: f64, lost: f64) -> bool {
+        if self.retests == 0 || bps > BELOW * self.bps {
+            return false;
+        }
+        let retests = self.retests - 1;
+        *self = Self { retests, ..Self::begin(self.begun_ns, bps, lost) };
+        true
     }
 
     /// Begins a probe where one is due, and judges one by what arrived in its second round: the first still delivers

@@ -13,6 +13,11 @@ fn shallow_ns(ack: &AckEvent) -> f64 {
     (ack.min_rtt_ns as f64 / 8.0).max(1_000_000.0)
 }
 
+/// The share of a round's packets that was lost.
+fn lost_share(round: &Round) -> f64 {
+    round.lost as f64 / (round.acked + round.lost).max(1) as f64
+}
+
 /// The part of the rate held after a mark.
 const MARKED: f64 = 0.97;
 
@@ -39,25 +44,28 @@ impl Fair {
             return false;
         }
         match self.phase {
-            Phase::Hold(hold) => self.answer_held(ack, hold, bps),
+            Phase::Hold(hold) => self.answer_held(ack, round, hold, bps),
             Phase::Delay | Phase::TcpFriendly => {
                 // What was marked arrives, and its queue is to drain.
                 let factor = if ack.marked_packets > 0 { MARKED } else { 1.0 };
-                let lost = round.lost as f64 / (round.acked + round.lost).max(1) as f64;
-                self.phase = Phase::Hold(Hold::begin(ack.now_ns, factor * bps, lost));
+                self.phase = Phase::Hold(Hold::begin(ack.now_ns, factor * bps, lost_share(round)));
                 true
             }
             Phase::Startup(_) | Phase::CutTest(_) => false,
         }
     }
 
-    fn answer_held(&mut self, ack: &AckEvent, mut hold: Hold, bps: f64) -> bool {
+    fn answer_held(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold, bps: f64) -> bool {
         if hold.gain > 1.0 {
             hold.end_probe(bps);
             self.phase = Phase::Hold(hold);
             return true;
         }
         if hold.is_late() {
+            return true;
+        }
+        if hold.retest(bps, lost_share(round)) {
+            self.phase = Phase::Hold(hold);
             return true;
         }
         self.compete(ack, &hold);
@@ -86,12 +94,12 @@ impl Fair {
         if self.reduced_from.is_some_and(|from| round.first > from) {
             self.reduced_from = None;
         }
-        if hold.shows_others(round) {
+        let delivery_bps = self.delivery_rate.bps(self.rtt_ns).unwrap_or(0.0);
+        if hold.shows_others(round) && !hold.retest(delivery_bps, lost_share(round)) {
             self.compete(ack, &hold);
             self.window = self.tcp_friendly.on_congestion(self.window, false).max(MIN_WINDOW);
             return self.begin_recovery(ack);
         }
-        let delivery_bps = self.delivery_rate.bps(self.rtt_ns).unwrap_or(0.0);
         hold.probe(delivery_bps, round.app_limited);
         self.window = self.held_window(&hold);
         self.phase = Phase::Hold(hold);
