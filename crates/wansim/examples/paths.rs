@@ -45,6 +45,9 @@ fn main() {
     if wanted("bursts") {
         bursts();
     }
+    if wanted("marks") {
+        marks();
+    }
     if wanted("patterns") {
         patterns(&std::env::args().nth(2).unwrap_or_default());
     }
@@ -165,6 +168,45 @@ fn fairness(only: Option<f64>) {
                     runs[3].0, runs[0].0, runs[6].0, runs[3].1
                 );
             }
+        }
+    }
+}
+
+/// Shares on a path that marks, beside CUBIC with and without ECN, and beside `fair`: medians of starts.
+fn marks() {
+    for (rate_bps, rtt_ms) in [(1e8, 20), (2e8, 10), (2e8, 40), (GIGABIT, 20)] {
+        for threshold in [0.05, 0.1, 0.3] {
+            let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).without_phase();
+            path.forward.queue.mark_bytes = (path.forward.buffer_bytes as f64 * threshold) as u64;
+            let ours = Kind::Ours(Mode::Fair);
+            let alone = run(path, &[Entry::now(ours)], seconds(2.0), seconds(32.0), 1);
+            print!(
+                "marks {rate_bps:e} {rtt_ms} ms, {threshold} BDP: alone {:.3}",
+                alone.bps[0] / rate_bps
+            );
+            for other in [Kind::CubicWithEcn, ours] {
+                for ours_first in [true, false] {
+                    let order = if ours_first { [ours, other] } else { [other, ours] };
+                    let share = |start: u32| {
+                        let begins_ns = seconds(10.0 + 0.37 * f64::from(start));
+                        let entries = [Entry::now(order[0]), Entry { kind: order[1], begins_ns }];
+                        let outcome = run(path, &entries, seconds(20.0), seconds(60.0), 1);
+                        let total: f64 = outcome.bps.iter().sum();
+                        (100.0 * outcome.bps[usize::from(!ours_first)] / total, total / rate_bps)
+                    };
+                    let mut runs: Vec<(f64, f64)> = (0..3).map(share).collect();
+                    runs.sort_by(|one, other| one.0.total_cmp(&other.0));
+                    print!(
+                        ", {other:?} {} {:.0} % ({:.0} to {:.0}) of {:.2}",
+                        if ours_first { "second" } else { "first" },
+                        runs[1].0,
+                        runs[0].0,
+                        runs[2].0,
+                        runs[1].1
+                    );
+                }
+            }
+            println!();
         }
     }
 }
@@ -307,7 +349,7 @@ fn patterns(only: &str) {
         }
     }
     let none: Change = |_, _| {};
-    let all: [Pattern; 16] = [
+    let all: [Pattern; 18] = [
         ("outages of 50 ms", |_| {}, |now, path| dark(now, path, 50 * MS), 0.99),
         ("outages of 500 ms", |_| {}, |now, path| dark(now, path, 500 * MS), 0.9),
         (
@@ -323,6 +365,18 @@ fn patterns(only: &str) {
         (
             "policer at a half, 30 KB",
             |path| path.forward.queue.policer = half(path, 30_000),
+            none,
+            0.5,
+        ),
+        (
+            "policer at a half, 100 KB",
+            |path| path.forward.queue.policer = half(path, 100_000),
+            none,
+            0.5,
+        ),
+        (
+            "policer at a half, 1000 KB",
+            |path| path.forward.queue.policer = half(path, 1_000_000),
             none,
             0.5,
         ),

@@ -104,6 +104,8 @@ pub enum Kind {
     OneOf(Mode),
     /// A CUBIC flow.
     Cubic,
+    /// A CUBIC flow with ECN.
+    CubicWithEcn,
     /// A CUBIC flow that ends at this time in nanoseconds.
     CubicUntil(u64),
     /// A BBR flow.
@@ -184,6 +186,10 @@ pub fn run_changing(
                 AnyFlow::Bulk(Box::new(Bulk::new(entry.begins_ns, &spec)))
             }
             Kind::Cubic => tcp(u64::MAX, Control::cubic()),
+            Kind::CubicWithEcn => {
+                let flow = Tcp::new(entry.begins_ns, u64::MAX, Control::cubic()).heeding_marks();
+                AnyFlow::Tcp(Box::new(flow))
+            }
             Kind::CubicUntil(ends_ns) => tcp(ends_ns, Control::cubic()),
             Kind::Bbr => tcp(u64::MAX, Control::bbr()),
         };

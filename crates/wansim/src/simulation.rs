@@ -22,8 +22,10 @@ pub enum End {
 pub enum Body {
     /// A datagram of the wide-area protocol.
     Datagram(Vec<u8>),
-    /// A packet of a TCP-like flow, or its acknowledgement: the number of the transmission.
+    /// A packet of a TCP-like flow: the number of the transmission.
     Segment(u64),
+    /// Its acknowledgement, and whether the segment had an ECN mark.
+    Ack(u64, bool),
 }
 
 /// A packet.

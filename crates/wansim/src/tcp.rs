@@ -106,9 +106,11 @@ pub struct Tcp {
     smoothed_ns: u64,
     acked_ns: u64,
     next_send_ns: u64,
-    acks: Vec<u64>,
+    /// Segments to acknowledge, and whether each had a mark.
+    acks: Vec<(u64, bool)>,
     received: u64,
     ends_ns: u64,
+    heeds_marks: bool,
 }
 
 impl Tcp {
@@ -134,14 +136,22 @@ impl Tcp {
             next_send_ns: now_ns,
             acks: Vec::new(),
             received: 0,
+            heeds_marks: false,
         }
+    }
+
+    /// The same flow with ECN (RFC 3168): a mark counts as a loss does, as in Linux.
+    #[must_use]
+    pub fn heeding_marks(mut self) -> Self {
+        self.heeds_marks = true;
+        self
     }
 
     fn next_number(&self) -> u64 {
         self.first + self.transmissions.len() as u64
     }
 
-    fn on_ack(&mut self, now_ns: u64, number: u64) {
+    fn on_ack(&mut self, now_ns: u64, number: u64, marked: bool) {
         let Some(index) = number.checked_sub(self.first) else { return };
         let Some(transmission) = self.transmissions.get_mut(index as usize) else { return };
         if std::mem::replace(&mut transmission.resolved, true) {
@@ -165,7 +175,8 @@ impl Tcp {
             self.rounds += 1;
             self.round_rtt_ns = u64::MAX;
         }
-        let congested = lost.is_some_and(|newest| newest >= self.recovery_point);
+        let congested = lost.is_some_and(|newest| newest >= self.recovery_point)
+            || (marked && self.heeds_marks && number >= self.recovery_point);
         if congested {
             self.recovery_point = self.next_number();
         }
@@ -361,23 +372,21 @@ impl BbrControl {
 }
 
 impl Flow for Tcp {
-    fn on_packet(&mut self, now_ns: u64, end: End, packet: Packet) {
-        let Body::Segment(number) = packet.body else { return };
-        match end {
-            End::Receiver => {
+    fn on_packet(&mut self, now_ns: u64, _end: End, packet: Packet) {
+        match packet.body {
+            Body::Segment(number) => {
                 self.received += 1;
-                self.acks.push(number);
+                self.acks.push((number, packet.marked));
             }
-            End::Sender => self.on_ack(now_ns, number),
+            Body::Ack(number, marked) => self.on_ack(now_ns, number, marked),
+            Body::Datagram(_) => {}
         }
     }
 
     fn poll(&mut self, now_ns: u64, out: &mut Vec<(End, Packet)>) {
-        for number in self.acks.drain(..) {
-            out.push((
-                End::Receiver,
-                Packet { bytes: ACK, body: Body::Segment(number), marked: false },
-            ));
+        for (number, marked) in self.acks.drain(..) {
+            let body = Body::Ack(number, marked);
+            out.push((End::Receiver, Packet { bytes: ACK, body, marked: false }));
         }
         if self.in_flight > 0 && now_ns >= self.timeout_ns() {
             self.on_timeout(now_ns);

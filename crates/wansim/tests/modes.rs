@@ -78,6 +78,18 @@ fn a_path_that_loses_before_it_queues_is_filled() {
 }
 
 #[test]
+fn a_rate_held_too_high_is_lowered_before_a_policer() {
+    // What a bucket of tokens lets pass makes a probe find more than the policer's rate.
+    for bucket_bytes in [30_000, 100_000, 300_000, 1_000_000] {
+        let mut path = PathSpec::new(1e9, 20 * MS, 1.0);
+        path.forward.queue.policer = Some(Policer { rate_bps: 5e8, bucket_bytes });
+        let outcome = run(path, &[fair()], seconds(8.0), seconds(24.0), 1);
+        let fraction = outcome.bps[0] / 5e8;
+        assert!(fraction > 0.9, "{bucket_bytes} bytes: {fraction:.3}");
+    }
+}
+
+#[test]
 fn an_outage_costs_little_more_than_its_length() {
     let dark: Change = |now_ns, path| {
         if now_ns % seconds(5.0) < seconds(0.5) {

@@ -20,12 +20,17 @@ const PROBE_ROUNDS: [u32; 2] = [8, 64];
 const PROBE: f64 = 1.05;
 const MOST_PROBE: f64 = 1.25;
 
-/// Tests with a lower rate after losses, before they count as another flow's. What is sent beyond a policer's rate
-/// passes while its bucket has tokens, so that the rate measured first, or by a probe, may be above what it carries.
-const RETESTS: u32 = 2;
-
 /// A probe that failed delivered what the path carries; the rate held is a little below, so that it loses nothing.
 const BELOW: f64 = 0.99;
+
+/// Rounds, after the late ones, for which losses that began while the rate was held are watched.
+const WATCH_ROUNDS: u32 = 5;
+/// Losses in this many of them are those of a rate that is too high.
+const LOSING_ROUNDS: u32 = 3;
+/// A single one is enough where less than this part of the rate held arrives.
+const EXCEEDED: f64 = 0.98;
+/// Times that such losses may lower the rate between two probes.
+const STEPS: u32 = 2;
 
 /// The rate held.
 #[derive(Clone, Copy, Debug)]
@@ -38,10 +43,12 @@ pub(super) struct Hold {
     wait_rounds: u32,
     excess: f64,
     pub(super) begun_ns: u64,
-    /// Tests that may still follow losses.
-    retests: u32,
     /// The share lost in the round that began the phase, while the test lasts.
     tested: Option<f64>,
+    /// While losses that began at the rate held are watched: the rounds with losses.
+    watched: Option<u32>,
+    /// Times that the rate may still be lowered before the next probe.
+    steps: u32,
     /// What was lost in the test, and while holding.
     calm: LossFloor,
     losses: LossFloor,
@@ -57,8 +64,9 @@ impl Hold {
             wait_rounds: PROBE_ROUNDS[0],
             excess: PROBE - 1.0,
             begun_ns: now_ns,
-            retests: RETESTS,
             tested: Some(lost),
+            watched: None,
+            steps: STEPS,
             calm: LossFloor::default(),
             losses: LossFloor::default(),
         }
@@ -69,11 +77,11 @@ impl Hold {
         self.rounds <= LATE_ROUNDS
     }
 
-    /// Processes a round's losses. Returns whether another flow causes them.
-    pub(super) fn shows_others(&mut self, round: &Round) -> bool {
+    /// Processes a round's losses, while `delivery_bps` arrives. Returns whether another flow causes them.
+    pub(super) fn shows_others(&mut self, round: &Round, delivery_bps: f64) -> bool {
         self.rounds += 1;
-        match self.tested {
-            Some(lost) if self.rounds > 1 => {
+        match (self.tested, self.watched) {
+            (Some(lost), _) if self.rounds > 1 => {
                 self.calm.quiet(round);
                 if self.rounds < TEST_ROUNDS {
                     return false;
@@ -81,22 +89,48 @@ impl Hold {
                 (self.tested, self.gain, self.rounds) = (None, 1.0, 0);
                 self.calm.may_lose(lost / 2.0)
             }
-            None if self.gain == 1.0 && !self.is_late() => {
+            (None, Some(losing)) if !self.is_late() => {
+                let losing = losing + u32::from(round.lost > 0);
+                self.watched = Some(losing);
+                self.rounds >= LATE_ROUNDS + WATCH_ROUNDS && !self.lower(losing, delivery_bps)
+            }
+            (None, None) if self.gain == 1.0 && !self.is_late() => {
                 self.losses.quiet(round);
-                self.calm.is_exceeded_by(&self.losses)
+                if self.calm.is_exceeded_by(&self.losses) {
+                    self.watch();
+                }
+                false
             }
             _ => false,
         }
     }
 
-    /// Begins a test below the rate that arrives while losses go on, if that is below the rate held and such a test is
-    /// left. Another flow's losses go on in the test, whereas those of a policer end.
-    pub(super) fn retest(&mut self, bps: f64, lost: f64) -> bool {
-        if self.retests == 0 || bps > BELOW * self.bps {
+    /// Watches losses at the rate held, unless the test is not over. Another flow slows down after it has filled the
+    /// buffer, which ends them; those of a rate that is too high go on.
+    pub(super) fn watch(&mut self) -> bool {
+        if self.watched.is_none() && self.tested.is_none() {
+            (self.watched, self.rounds) = (Some(0), 0);
+        }
+        self.watched.is_some()
+    }
+
+    /// Watches anew after a time at a lower rate, in which the losses of any cause may have ended.
+    pub(super) fn watch_again(&mut self) {
+        if self.watched.is_some() {
+            (self.watched, self.rounds) = (Some(0), 0);
+        }
+    }
+
+    /// Lowers the rate to what arrives, if losses have gone on. A probe finds more than a policer's rate while its
+    /// bucket has tokens.
+    fn lower(&mut self, losing: u32, delivery_bps: f64) -> bool {
+        let exceeded = losing >= LOSING_ROUNDS || losing > 0 && delivery_bps < EXCEEDED * self.bps;
+        if !exceeded || self.steps == 0 {
             return false;
         }
-        let retests = self.retests - 1;
-        *self = Self { retests, ..Self::begin(self.begun_ns, bps, lost) };
+        self.bps = BELOW * self.bps.min(delivery_bps);
+        self.steps -= 1;
+        (self.watched, self.rounds, self.losses) = (None, 0, LossFloor::default());
         true
     }
 
@@ -104,7 +138,8 @@ impl Hold {
     /// what was sent before.
     pub(super) fn probe(&mut self, delivery_bps: f64, app_limited: bool) {
         let holds = self.gain <= 1.0;
-        if holds && self.tested.is_none() && self.rounds >= self.wait_rounds && !app_limited {
+        let calm = self.tested.is_none() && self.watched.is_none();
+        if holds && calm && self.rounds >= self.wait_rounds && !app_limited {
             (self.gain, self.rounds) = (1.0 + self.excess, 0);
         }
         if holds || self.rounds < 2 {
@@ -123,5 +158,6 @@ impl Hold {
         self.bps = self.bps.min(BELOW * bps);
         self.wait_rounds = (2 * self.wait_rounds).min(PROBE_ROUNDS[1]);
         (self.gain, self.rounds, self.excess) = (1.0, 0, PROBE - 1.0);
+        self.steps = STEPS;
     }
 }

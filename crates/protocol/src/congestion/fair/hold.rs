@@ -3,7 +3,8 @@
 //! There a window that grows until a loss and is cut to 0.7 leaves a sixth of the path unused. The loss itself shows
 //! the rate: what arrives meanwhile is the most that the path carries (as BBR takes its bandwidth). A test at a lower
 //! rate shows whether the excess was the cause. If so, the flow keeps to that rate and probes for more now and then.
-//! Losses in the test or while it holds are another flow's: then it competes as CUBIC does.
+//! Losses that begin while it holds are watched: if they go on, the rate was too high after all, and is lowered.
+//! Losses in the test, or that end by themselves, are another flow's: then it competes as CUBIC does.
 
 use super::held::Hold;
 use super::{AckEvent, Fair, Phase, Round, A, MIN_WINDOW};
@@ -11,11 +12,6 @@ use super::{AckEvent, Fair, Phase, Round, A, MIN_WINDOW};
 /// A queue below this is none that a window could follow: an eighth of the round trip, or 1 ms.
 fn shallow_ns(ack: &AckEvent) -> f64 {
     (ack.min_rtt_ns as f64 / 8.0).max(1_000_000.0)
-}
-
-/// The share of a round's packets that was lost.
-fn lost_share(round: &Round) -> f64 {
-    round.lost as f64 / (round.acked + round.lost).max(1) as f64
 }
 
 /// The part of the rate held after a mark.
@@ -44,27 +40,25 @@ impl Fair {
             return false;
         }
         match self.phase {
-            Phase::Hold(hold) => self.answer_held(ack, round, hold, bps),
+            Phase::Hold(hold) => self.answer_held(ack, hold, bps),
             Phase::Delay | Phase::TcpFriendly => {
                 // What was marked arrives, and its queue is to drain.
                 let factor = if ack.marked_packets > 0 { MARKED } else { 1.0 };
-                self.phase = Phase::Hold(Hold::begin(ack.now_ns, factor * bps, lost_share(round)));
+                let lost = round.lost as f64 / (round.acked + round.lost).max(1) as f64;
+                self.phase = Phase::Hold(Hold::begin(ack.now_ns, factor * bps, lost));
                 true
             }
             Phase::Startup(_) | Phase::CutTest(_) => false,
         }
     }
 
-    fn answer_held(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold, bps: f64) -> bool {
+    fn answer_held(&mut self, ack: &AckEvent, mut hold: Hold, bps: f64) -> bool {
         if hold.gain > 1.0 {
             hold.end_probe(bps);
             self.phase = Phase::Hold(hold);
             return true;
         }
-        if hold.is_late() {
-            return true;
-        }
-        if hold.retest(bps, lost_share(round)) {
+        if hold.is_late() || hold.watch() {
             self.phase = Phase::Hold(hold);
             return true;
         }
@@ -95,7 +89,7 @@ impl Fair {
             self.reduced_from = None;
         }
         let delivery_bps = self.delivery_rate.bps(self.rtt_ns).unwrap_or(0.0);
-        if hold.shows_others(round) && !hold.retest(delivery_bps, lost_share(round)) {
+        if hold.shows_others(round, delivery_bps) {
             self.compete(ack, &hold);
             self.window = self.tcp_friendly.on_congestion(self.window, false).max(MIN_WINDOW);
             return self.begin_recovery(ack);

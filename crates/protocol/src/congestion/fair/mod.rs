@@ -229,8 +229,10 @@ impl Fair {
         } else {
             self.share_probed &= !empty;
         }
-        if shorter {
-            if let Phase::Hold(hold) = self.phase {
+        if let Phase::Hold(hold) = &mut self.phase {
+            hold.watch_again();
+            let hold = *hold;
+            if shorter {
                 self.leave_hold(hold);
             }
         }

@@ -192,8 +192,15 @@ fn a_path_that_loses_what_exceeds_its_rate_is_held_at_it_until_another_flow_come
     assert!(probed);
     path.rounds(7, 0, 0);
     assert!((path.fair.carried_bps() / rate - 1.0).abs() < 0.02, "which delivered no more");
+    let held = path.fair.carried_bps();
+    path.rounds(10, 0, 200);
+    assert_eq!(path.fair.phase(), "hold", "the losses go on: the rate was too high");
+    let lowered = path.fair.carried_bps() / held;
+    assert!((0.97..0.995).contains(&lowered), "{lowered}");
+    path.rounds(4, 0, 0);
     path.rounds(1, 0, 200);
-    assert_eq!(path.fair.phase(), "tcp-friendly");
+    path.rounds(9, 0, 0);
+    assert_eq!(path.fair.phase(), "tcp-friendly", "the losses end by themselves");
 }
 
 #[test]
