@@ -20,6 +20,7 @@ mod lookup;
 
 mod opener;
 mod paths;
+mod room;
 mod root;
 pub mod seal;
 mod stat;
