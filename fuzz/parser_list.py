@@ -250,7 +250,12 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
 OWN: dict[str, tuple[str, ...]] = {
     "crates/aggregator/src/auth.rs": ("any_other_version_is_refused_by_both_sides",),
     "crates/aggregator/src/room.rs": ("parts_never_overlap_and_all_comes_back",),
+    "crates/collective/src/behind/tests.rs": ("what_was_acknowledged_is_in_the_file_once_all_have_settled",),
     "crates/aggregator/tests/state_machines.rs": (
+        "a_read_has_what_was_acknowledged_before_it_and_writes_stay_in_order",
+        "an_aggregator_that_was_cut_off_writes_nothing_behind_after_those_that_replace_it",
+        "an_error_of_bytes_that_were_acknowledged_is_reported_once",
+        "what_was_acknowledged_behind_survives_any_process",
         "a_process_that_keeps_its_nodes_runs_may_be_killed_and_others_left_out",
         "long_runs_stay_on_their_node_and_every_byte_is_where_its_rank_said",
         "a_write_that_hung_in_the_storage_is_an_error_and_never_comes_after_a_newer_one",

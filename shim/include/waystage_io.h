@@ -115,7 +115,8 @@ struct ws_io_open {
 int ws_io_open(ws_io_node *node, const struct ws_io_open *how, ws_io_file **file);
 
 /* Each rank calls it. Data were acknowledged before; this releases memory, and with DELETE_ON_CLOSE rank 0's
- * deletes. */
+ * deletes. With the hint waystage_write_behind it waits until all bytes are in the file, and returns the error of those
+ * that could not be written. */
 int ws_io_close(ws_io_file *file);
 
 /* The value of a hint in force; WS_IO_ARGUMENT where it is unknown. */
@@ -137,14 +138,19 @@ int ws_io_finished(ws_io_file *file, int write, int64_t bytes);
 
 /* Collective: every rank of the file calls it, with the same control point adopted. `offset` counts bytes of the view.
  * `memory` describes one element at `buffer`; NULL: bytes. `moved`: bytes of this rank. Returns once all ranks' data
- * are in the file system. WS_IO_AGAIN from any rank: all repeat. */
+ * are in the file system, or with the hint waystage_write_behind in the memory of two aggregators. WS_IO_AGAIN from any
+ * rank: all repeat. */
 int ws_io_write_all(ws_io_file *file, int64_t offset, const void *buffer, int64_t count, const ws_io_type *memory,
                     int64_t *moved);
 int ws_io_read_all(ws_io_file *file, int64_t offset, void *buffer, int64_t count, const ws_io_type *memory,
                    int64_t *moved);
 
-/* fsync at every aggregator; each rank calls it. */
+/* fsync at every aggregator; each rank calls it. Returns also the error of bytes that were acknowledged before. */
 int ws_io_sync(ws_io_file *file);
+
+/* A rank alone, before it uses the file by another way than the functions here: all that was acknowledged is in the
+ * file when it returns. At once without the hint waystage_write_behind. */
+int ws_io_settle(ws_io_file *file);
 
 /* Independent: a rank alone, directly on the file, which is opened at the first call. `offset` counts bytes of the
  * view; `moved` is less where a read meets the end of the file. */

@@ -45,6 +45,7 @@ static double lease_s(void) {
 /* -- what the MPI library does itself ------------------------------------------------------------------------------ */
 
 static int delegated(struct ws_file *f, const struct ws_access *a, MPI_Status *status) {
+    ws_file_settle(f);
     int result = ws_file_real_view(f);
     if (result != MPI_SUCCESS)
         return result;

@@ -139,9 +139,12 @@ static int file_close(struct ompi_file_t *file) {
         int result = ws_named_close(attached), closed = ompio->io_module_file_close(file);
         return result != MPI_SUCCESS ? result : closed;
     }
-    if (ws_file_detach(file))
-        return ompio->io_module_file_close(file);
-    return ompio_component->io_file_unquery(file, file->f_io_selected_data);
+    int result, closed;
+    if (ws_file_detach(file, &result))
+        closed = ompio->io_module_file_close(file);
+    else
+        closed = ompio_component->io_file_unquery(file, file->f_io_selected_data);
+    return closed != OMPI_SUCCESS ? closed : result;
 }
 
 /* ompio's answer is of a file that it has opened. */

@@ -113,6 +113,9 @@ void ws_file_prepare(MPI_Comm comm, struct ws_opening *o) {
     int rank, size, between;
     o->comm = MPI_COMM_NULL;
     o->late = 0;
+    const char *behind = getenv("WAYSTAGE_IO_WRITE_BEHIND");
+    if (behind != NULL && strcmp(behind, "1") == 0 && ws_hints_get(o->hints, "waystage_write_behind") == NULL)
+        ws_hints_add(o->hints, "waystage_write_behind", "true");
     if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &between) != MPI_SUCCESS || between)
         return;
     PMPI_Comm_size(comm, &size);
@@ -216,9 +219,19 @@ static const char *open_together(struct ws_file *f, const struct ws_nodes *nodes
     return f->path != NULL && f->shared_path != NULL ? NULL : ws_library.message();
 }
 
+void ws_file_settle(struct ws_file *f) {
+    if (f->file != NULL && !f->lost)
+        ws_library.settle(f->file); /* the next sync or the close returns its error */
+}
+
+static int release_file(struct ws_file *f) {
+    int result = f->file != NULL ? ws_library.close(f->file) : WS_IO_OK;
+    f->file = NULL;
+    return result;
+}
+
 static void release(struct ws_file *f) {
-    if (f->file != NULL)
-        ws_library.close(f->file);
+    release_file(f);
     ws_node_release(f->node);
     PMPI_Comm_free(&f->comm);
     free(f->name);
@@ -286,18 +299,31 @@ static void close_alone(struct ws_file *f) {
     f->alone = MPI_FILE_NULL;
 }
 
-int ws_file_detach(MPI_File handle) {
+/* Of the aggregators' file. One that has been lost does not fail a close: what was acknowledged is in the file, and
+ * what was not is an error of its operation. */
+static int close_code(struct ws_file *f) {
+    int result = f->lost ? WS_IO_OK : release_file(f);
+    return result == WS_IO_LOST || result == WS_IO_AGAIN ? 0 : -result;
+}
+
+int ws_file_detach(MPI_File handle, int *result) {
     struct ws_file *f = ws_file_find(handle);
+    *result = MPI_SUCCESS;
     if (f == NULL)
         return 1;
     ws_file_delist(f);
     close_alone(f);
     ws_forget_view(f);
     /* No rank is past the close before all have ended what they write by themselves. */
-    int any = 0, opened = f->opened == 1;
-    PMPI_Allreduce(&f->shared, &any, 1, MPI_INT, MPI_MAX, f->comm);
-    if (any && f->rank == 0)
+    int mine[2] = {f->shared, close_code(f)}, all[2] = {0, 0}, opened = f->opened == 1;
+    PMPI_Allreduce(mine, all, 2, MPI_INT, MPI_MAX, f->comm);
+    if (all[0] && f->rank == 0)
         unlink(f->shared_path);
+    *result = ws_error_class(-all[1]);
+    /* Open MPI passes no error of a close on. */
+    if (*result != MPI_SUCCESS && f->rank == 0)
+        ws_say("%s: bytes that were acknowledged are not in the file: %s", f->name,
+               mine[1] != 0 ? ws_library.message() : "see the other ranks");
     release(f);
     return opened;
 }

@@ -85,12 +85,16 @@ void ws_file_prepare(MPI_Comm comm, struct ws_opening *opening);
 /* Collective, after it, or instead of it where `late`. 1: attached; 0: everything is the MPI library's. */
 int ws_file_attach(const struct ws_opening *opening);
 
-/* Collective, before the library's close. Whether the library's own file is open. */
-int ws_file_detach(MPI_File handle);
+/* Collective, before the library's close. Whether the library's own file is open. `result`: an MPI error class, the
+ * same on all ranks, of bytes that were acknowledged and could not be written. */
+int ws_file_detach(MPI_File handle, int *result);
 
 /* Collective: opens the library's own file, and gives it the view. An MPI error class. */
 int ws_file_real(struct ws_file *file);
 int ws_file_real_view(struct ws_file *file);
+
+/* Before the file is used by another way than its aggregators: what they have acknowledged is in it. */
+void ws_file_settle(struct ws_file *file);
 
 /* Whether the library's own file has this rank's view, for access by this rank alone. */
 int ws_has_view(const struct ws_file *file);

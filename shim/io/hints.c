@@ -5,7 +5,7 @@
 #include <strings.h>
 
 const char *const ws_hints_in_force[] = {"cb_nodes",        "cb_buffer_size",   "striping_unit", "striping_factor",
-                                         "waystage_exchange", "waystage_servers", NULL};
+                                         "waystage_exchange", "waystage_servers", "waystage_write_behind", NULL};
 
 void ws_hints_add(struct ws_hints *hints, const char *key, const char *value) {
     if (hints->count == WS_MAX_HINTS || strlen(key) >= WS_HINT_BYTES || strlen(value) >= WS_HINT_BYTES)

@@ -9,7 +9,7 @@
     F(type_bytes) F(type_contiguous) F(type_hvector) F(type_hindexed) F(type_hindexed_block) F(type_struct)            \
     F(type_resized) F(type_subarray) F(type_darray) F(type_free)                                                       \
     F(file_id) F(open) F(close) F(hint) F(set_view) F(control_point) F(adopt) F(finished) F(write_all) F(read_all)     \
-    F(write) F(read) F(sync)                                                                                           \
+    F(write) F(read) F(sync) F(settle)                                                                                           \
     F(couple) F(commit) F(next) F(uncouple)                                                                            \
     F(version_open) F(version_view) F(version_write) F(version_read) F(version_size) F(version_resize)                 \
     F(version_position) F(version_end) F(version_commit)

@@ -137,6 +137,7 @@ int ws_through(struct ws_file *f, int write, MPI_Offset offset, const void *buff
     if (f->named != NULL)
         return ws_named_access(f, write, offset, buffer, count, type, status);
     f->written |= write;
+    ws_file_settle(f);
     const struct ws_type *memory = f->dense && count >= 0 ? ws_type_of(type) : NULL;
     if (is_direct(f, memory))
         return directly(f, write, offset, buffer, count, memory, status);
@@ -158,6 +159,7 @@ int ws_started(struct ws_file *f, int write, MPI_Offset offset, const void *buff
     if (f->named != NULL)
         return ws_named_start(f, write, offset, buffer, count, type, request);
     f->written |= write;
+    ws_file_settle(f);
     int result = independent(f, &which);
     if (result != MPI_SUCCESS)
         return result;
@@ -177,6 +179,7 @@ static int started_all(struct ws_file *f, int write, MPI_Offset offset, const vo
     if (f->named != NULL)
         return ws_named_start(f, write, offset, buffer, count, type, request);
     ws_file_say(f, WS_SAID_NONBLOCKING, "nonblocking collectives are not native");
+    ws_file_settle(f);
     if (!ws_has_view(f))
         return ws_started(f, write, offset, buffer, count, type, request);
     return write ? ws_real.iwrite_at_all(f->handle, offset, buffer, count, type, request)
@@ -227,6 +230,7 @@ INDEPENDENT(write, 1, const void *)
 int ws_end_position(struct ws_file *f, MPI_Offset *position) {
     if (f->named != NULL)
         return ws_named_end(f, position);
+    ws_file_settle(f);
     if (f->dense && !ws_has_view(f)) {
         int result = ws_get_size(f->handle, position);
         *position = *position > f->displacement ? *position - f->displacement : 0;
@@ -319,6 +323,8 @@ int ws_get_size(MPI_File h, MPI_Offset *size) {
     struct ws_file *f = ws_file_find(h);
     if (f != NULL && f->named != NULL)
         return ws_named_size(f, size);
+    if (f != NULL)
+        ws_file_settle(f);
     if (f == NULL || f->opened == 1)
         return ws_real.get_size(h, size);
     struct stat is;
@@ -333,6 +339,8 @@ int ws_set_size(MPI_File h, MPI_Offset bytes) {
     struct ws_file *f = ws_file_find(h);
     if (f != NULL && f->named != NULL)
         return ws_named_resize(f, bytes, 0);
+    if (f != NULL)
+        ws_file_settle(f);
     if (f == NULL || f->opened == 1)
         return ws_real.set_size(h, bytes);
     int result = MPI_SUCCESS, any = 0;
@@ -353,6 +361,8 @@ int ws_preallocate(MPI_File h, MPI_Offset bytes) {
     struct ws_file *f = ws_file_find(h);
     if (f != NULL && f->named != NULL)
         return ws_named_resize(f, bytes, 1);
+    if (f != NULL)
+        ws_file_settle(f);
     int result = f != NULL ? ws_file_real(f) : MPI_SUCCESS;
     return result == MPI_SUCCESS ? ws_real.preallocate(h, bytes) : result;
 }
@@ -362,8 +372,10 @@ int ws_set_atomicity(MPI_File h, int flag) {
     if (f != NULL && f->named != NULL)
         return flag ? ws_named_unsupported(f, "atomic mode") : MPI_SUCCESS;
     int result = MPI_SUCCESS;
-    if (f != NULL && flag)
+    if (f != NULL && flag) {
+        ws_file_settle(f);
         result = ws_file_real(f);
+    }
     if (result == MPI_SUCCESS && (f == NULL || f->opened == 1))
         result = ws_real.set_atomicity(h, flag);
     if (f != NULL && result == MPI_SUCCESS) {

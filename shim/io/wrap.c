@@ -128,8 +128,10 @@ WS_EXPORT int MPI_File_close(MPI_File *file) {
         int result = ws_named_close(attached), closed = real.close(file);
         return result != MPI_SUCCESS ? raise_now(MPI_FILE_NULL, result) : closed;
     }
-    ws_file_detach(*file);
-    return real.close(file);
+    int result, closed;
+    ws_file_detach(*file, &result);
+    closed = real.close(file);
+    return closed == MPI_SUCCESS && result != MPI_SUCCESS ? raise_now(MPI_FILE_NULL, result) : closed;
 }
 int PMPI_File_close(MPI_File *) WS_SAME_AS("MPI_File_close");
 

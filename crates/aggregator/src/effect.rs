@@ -70,6 +70,17 @@ pub enum Effect {
         /// The runs.
         coverage: Coverage,
     },
+    /// Send another aggregator `Copy` with these runs of the image behind it.
+    SendCopy {
+        /// The aggregator.
+        address: Arc<str>,
+        /// The message.
+        message: Peer,
+        /// Where the image begins in the pool.
+        image: u64,
+        /// The runs.
+        coverage: Coverage,
+    },
     /// Send a node `ReadData` with these runs of the image behind it, then report `delivered(link, pull)`.
     SendRead {
         /// The node.

@@ -30,6 +30,8 @@ pub struct Hints {
     cyclic: bool,
     /// `romio_cb_write` and `romio_cb_read`: `enable`.
     exchanges: [bool; 2],
+    /// Whether writes are acknowledged with a copy at another aggregator, before they are in the file.
+    pub write_behind: bool,
     storage: Option<(u64, u32)>,
 }
 
@@ -50,6 +52,10 @@ impl Hints {
                 }
                 "romio_cb_write" => found.exchanges[1] = value.trim() == "enable",
                 "romio_cb_read" => found.exchanges[0] = value.trim() == "enable",
+                "waystage_write_behind" => {
+                    found.write_behind =
+                        ["enable", "true", "1"].contains(&value.trim().to_lowercase().as_str());
+                }
                 "waystage_placement" => found.cyclic = value.trim() == "cyclic",
                 _ => {}
             }
@@ -108,6 +114,9 @@ impl Hints {
         ];
         if let Some(factor) = self.factor.or(self.storage.map(|(_, targets)| targets)) {
             found.push(("striping_factor", factor.to_string()));
+        }
+        if self.write_behind {
+            found.push(("waystage_write_behind", "enable".to_owned()));
         }
         if self.cyclic {
             found.push(("waystage_placement", "cyclic".to_owned()));

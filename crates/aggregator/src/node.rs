@@ -127,7 +127,10 @@ impl Node {
         message: Peer,
         now_ns: u64,
     ) -> Vec<Effect> {
-        self.run(now_ns, |node, out| node.gatherer.aggregator_message(address, message, out))
+        self.run(now_ns, |node, out| match message {
+            Peer::Taken { .. } | Peer::Kept { .. } => node.aggregator.holder_message(message, out),
+            message => node.gatherer.aggregator_message(address, message, out),
+        })
     }
 
     /// An aggregator's `ReadData`, whose bytes are in the image.
@@ -145,14 +148,22 @@ impl Node {
         self.run(now_ns, |node, out| node.aggregator.delivered(link, pull, out))
     }
 
-    /// A node's connection has ended.
-    pub fn node_lost(&mut self, link: LinkId, now_ns: u64) -> Vec<Effect> {
-        self.run(now_ns, |node, out| node.aggregator.node_lost(link, out))
+    /// The bytes of an aggregator's `Copy` are in the image.
+    pub fn copied(&mut self, link: LinkId, file: FileId, copy: u64, now_ns: u64) -> Vec<Effect> {
+        self.run(now_ns, |node, out| node.aggregator.copied(link, file, copy, out))
+    }
+
+    /// A node's connection has ended; `silent`: nothing was heard of it, for the lease.
+    pub fn node_lost(&mut self, link: LinkId, silent: bool, now_ns: u64) -> Vec<Effect> {
+        self.run(now_ns, |node, out| node.aggregator.node_lost(link, silent, out))
     }
 
     /// The connection to an aggregator has ended, or none could be made.
     pub fn aggregator_lost(&mut self, address: &Arc<str>, now_ns: u64) -> Vec<Effect> {
-        self.run(now_ns, |node, out| node.gatherer.aggregator_lost(address, now_ns, out))
+        self.run(now_ns, |node, out| {
+            node.aggregator.holder_lost(address, out);
+            node.gatherer.aggregator_lost(address, now_ns, out);
+        })
     }
 
     /// An aggregator that was tried answers.

@@ -258,4 +258,100 @@ proptest! {
         prop_assert!(cluster.file == expected);
         cluster.at_rest();
     }
+
+    #[test]
+    fn what_was_acknowledged_behind_survives_any_process(
+        seed in any::<u64>(),
+        nodes in 2..4_usize,
+        cyclic in any::<bool>(),
+        kills in prop::collection::vec((0..3_usize, 1..200_usize, any::<bool>()), 1..5),
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 2, 4096);
+        (cluster.cyclic, cluster.write_behind) = (cyclic, true);
+        for (victim, moment, early) in kills {
+            cluster.deal(20_000, 3000, true);
+            let expected = cluster.expected(&cluster.file);
+            let kill = (victim % nodes, moment);
+            prop_assert_eq!(cluster.operation(true, early.then_some(kill)).1, Status::Ok);
+            let late = (!early).then_some((victim % nodes, moment / 5 + 1));
+            prop_assert_eq!(cluster.settle(late), Status::Ok);
+            prop_assert!(cluster.file == expected, "acknowledged bytes are missing");
+        }
+        prop_assert!(cluster.copies > 0);
+        let last = cluster.file.clone();
+        cluster.at_rest();
+        prop_assert!(cluster.file == last, "an older write came after the last operation");
+    }
+
+    #[test]
+    fn a_read_has_what_was_acknowledged_before_it_and_writes_stay_in_order(
+        seed in any::<u64>(),
+        nodes in 1..4_usize,
+        victim in 0..3_usize,
+        moment in 1..300_usize,
+        long in any::<bool>(),
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 1, 16384);
+        cluster.write_behind = true;
+        let mut expected = Vec::new();
+        for _ in 0..3 {
+            if long { cluster.deal_long(5) } else { cluster.deal(30_000, 3000, true) }
+            expected = cluster.expected(&expected);
+            prop_assert_eq!(cluster.operation(true, None), (1, Status::Ok));
+        }
+        let written: Vec<_> = cluster.ranks.iter().map(|rank| rank.pieces.data.clone()).collect();
+        cluster.ranks.iter_mut().for_each(|rank| rank.pieces.data.fill(0));
+        prop_assert_eq!(cluster.operation(false, Some((victim % nodes, moment))).1, Status::Ok);
+        prop_assert!(cluster.ranks.iter().zip(&written).all(|(rank, data)| rank.pieces.data == *data));
+        prop_assert!(cluster.file == expected, "wrong bytes");
+        cluster.at_rest();
+    }
+
+    #[test]
+    fn an_aggregator_that_was_cut_off_writes_nothing_behind_after_those_that_replace_it(
+        seed in any::<u64>(),
+        nodes in 2..4_usize,
+        cuts in prop::collection::vec((0..3_usize, 0..3_usize, 1..300_usize), 1..4),
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 2, 4096);
+        cluster.write_behind = true;
+        let mut expected = Vec::new();
+        for (from, to, after) in &cuts {
+            cluster.cuts = vec![(from % nodes, to % nodes, *after)];
+            for _ in 0..3 {
+                cluster.deal(20_000, 3000, true);
+                expected = cluster.expected(&expected);
+                prop_assert_eq!(cluster.operation(true, None).1, Status::Ok);
+            }
+            prop_assert_eq!(cluster.operation(false, None).1, Status::Ok);
+            prop_assert!(cluster.file == expected, "wrong bytes");
+        }
+        while !cluster.cuts.is_empty() {
+            prop_assert_eq!(cluster.operation(false, None).1, Status::Ok);
+        }
+        prop_assert_eq!(cluster.settle(None), Status::Ok);
+        cluster.at_rest();
+        prop_assert!(cluster.file == expected, "an older write came after the last operation");
+    }
+
+    #[test]
+    fn an_error_of_bytes_that_were_acknowledged_is_reported_once(
+        seed in any::<u64>(),
+        nodes in 2..4_usize,
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 1, 4096);
+        cluster.write_behind = true;
+        cluster.deal(20_000, 3000, false);
+        cluster.fail = Some(Status::NoSpace);
+        // What had no room for a copy is an error of the operation itself.
+        let (_, status) = cluster.operation(true, None);
+        prop_assert!(status == Status::Ok || status == Status::NoSpace);
+        prop_assert_eq!(cluster.settle(None), Status::NoSpace);
+        cluster.fail = None;
+        let expected = cluster.expected(&cluster.file);
+        prop_assert_eq!(cluster.operation(true, None), (1, Status::Ok));
+        prop_assert_eq!(cluster.settle(None), Status::Ok);
+        prop_assert!(cluster.file == expected, "wrong bytes");
+        cluster.at_rest();
+    }
 }

@@ -8,6 +8,7 @@
 //! offset and by file offset, so that neither a client nor an aggregator flattens it (`docs/decisions/0059`).
 //! It chooses between the view-based and list-based exchange of CLARISSE, section III.A.
 
+pub mod behind;
 pub mod datatype;
 pub mod error;
 pub mod exchange;

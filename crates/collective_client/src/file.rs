@@ -4,7 +4,7 @@
 //! Leaves: data in the file and in the rank's memory. Must not know: MPI; how operations are made collective.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use waystage_collective::exchange::choose;
@@ -19,11 +19,10 @@ use crate::node::{failure, unexpected, Node, Session};
 use crate::open::{flags, Open};
 use crate::serve::{done, serve, stale};
 
+mod sync;
+
 /// Longest encoded view that a message carries; a longer one is exchanged as lists.
 const VIEW_MOST: usize = 1 << 20;
-
-/// Between attempts at a sync whose aggregator was lost.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// An open file.
 #[derive(Debug)]
@@ -54,6 +53,10 @@ struct State {
     operation: u64,
     syncs: u64,
     direct: Option<Direct>,
+    /// Whether bytes that were acknowledged may not be in the file yet.
+    behind: bool,
+    /// An error of such bytes, for the next sync or the close.
+    deferred: Option<Error>,
 }
 
 impl File {
@@ -86,6 +89,8 @@ impl File {
             operation: 0,
             syncs: 0,
             direct: None,
+            behind: false,
+            deferred: None,
         };
         let file = Self { node, state: Mutex::new(state) };
         file.set_view(0, 1, None)?;
@@ -209,6 +214,7 @@ impl File {
     pub fn operate(&self, write: bool, offset: i64, data: &Data) -> Result<u64> {
         let mut state = self.state.lock();
         state.operation += 1;
+        state.behind |= write && state.writes_behind();
         let plan = state.check(write, offset, data);
         let nothing = Data::none();
         let (range, data, refusal) = match plan {
@@ -271,6 +277,7 @@ impl File {
     pub fn access(&self, write: bool, offset: i64, data: &Data) -> Result<u64> {
         let mut state = self.state.lock();
         let range = state.check(write, offset, data)?;
+        self.settle_in(&mut state)?;
         let view = state.view.clone();
         let transfer = Transfer { view: &view, range, data };
         state.direct()?.access(write, &transfer)
@@ -283,41 +290,8 @@ impl File {
     pub fn access_list(&self, write: bool, extents: &[(u64, u64)], data: &Data) -> Result<u64> {
         let mut state = self.state.lock();
         state.check_access(write)?;
+        self.settle_in(&mut state)?;
         state.direct()?.access_list(write, extents, data)
-    }
-
-    /// fsync at every aggregator.
-    ///
-    /// # Errors
-    /// Of the storage; [`Code::Lost`].
-    pub fn sync(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        state.syncs += 1;
-        let deadline = self.node.deadline();
-        loop {
-            match self.sync_once(&mut state) {
-                Err(error) if error.code == Code::Again && Instant::now() < deadline => {
-                    std::thread::sleep(PAUSE);
-                }
-                result => return result,
-            }
-        }
-    }
-
-    fn sync_once(&self, state: &mut State) -> Result<()> {
-        let (file, number) = (state.id, state.syncs);
-        let mut session = self.attached(state)?;
-        session.send(&ToNode::Sync { file, number })?;
-        loop {
-            match session.receive(Some(self.node.deadline()))? {
-                ToRank::Synced { file: of, number: n, status, message }
-                    if (of, n) == (file, number) =>
-                {
-                    return done(status, message);
-                }
-                message => stale(&message)?,
-            }
-        }
     }
 
     /// Gives it up.
@@ -327,13 +301,20 @@ impl File {
     pub fn close(&self) -> Result<()> {
         let mut state = self.state.lock();
         state.direct = None;
+        let settled = self.settle_in(&mut state);
+        let closed = self.close_in(&mut state);
+        settled.and(closed)?;
+        state.deferred.take().map_or(Ok(()), Err)
+    }
+
+    fn close_in(&self, state: &mut State) -> Result<()> {
         let root = matches!(state.attach, ToNode::Attach { rank: 0, .. });
         let deletes = root && state.flags & flags::DELETE_ON_CLOSE != 0;
         loop {
             // A process that was restarted holds nothing of the file; only rank 0's has something to delete.
             let result = match self.node.session().map(|session| session.generation()) {
                 Ok(generation) if generation != state.generation && !deletes => Ok(()),
-                Ok(_) => self.close_once(&mut state),
+                Ok(_) => self.close_once(state),
                 Err(error) => Err(error),
             };
             match result {
@@ -412,6 +393,11 @@ impl State {
         }
         self.view_known = true;
         Ok(())
+    }
+
+    fn writes_behind(&self) -> bool {
+        let found = self.hints.iter().rev().find(|(key, _)| key == "waystage_write_behind");
+        found.is_some_and(|(_, value)| value == "enable")
     }
 
     fn check_access(&self, write: bool) -> Result<()> {

@@ -141,6 +141,11 @@ messages! {
             /// The file.
             file: FileId,
         },
+        /// All that was acknowledged is to be in the file.
+        12 => Settle {
+            /// The file.
+            file: FileId,
+        },
     }
 }
 
@@ -250,7 +255,16 @@ messages! {
             /// A sentence, where it failed.
             message: String,
         },
-        /// Sent every quarter of a second to a rank that waits for `Control`, `Done` or `Synced`.
+        /// Sent every quarter of a second to a rank that waits for `Control`, `Done`, `Synced` or `Settled`.
         10 => Alive {},
+        /// The answer to `Settle`.
+        11 => Settled {
+            /// The file.
+            file: FileId,
+            /// What became of bytes that were acknowledged before they were in the file.
+            status: Status,
+            /// A sentence, where they could not be written.
+            message: String,
+        },
     }
 }

@@ -3,8 +3,8 @@
 //! Arrives: messages to encode; foreign bytes. Leaves: bytes; messages. Must not know: sockets, storage.
 //!
 //! The process that connects sends `Hello`; the other answers `Challenge`; then `Proof`. A proof is BLAKE3, keyed by
-//! the token, over both nonces, so that the token is never on the wire. From then on both may send any message. `Data`
-//! and `ReadData` are followed by `bytes` raw bytes, those of the coverage in order.
+//! the token, over both nonces, so that the token is never on the wire. From then on both may send any message. `Data`,
+//! `ReadData` and `Copy` are followed by `bytes` raw bytes, those of the coverage in order.
 
 pub use crate::field::RankRange;
 use crate::message::messages;
@@ -80,6 +80,8 @@ messages! {
             hull_lo: u64,
             /// Behind the last byte.
             hull_hi: u64,
+            /// Whether it may be acknowledged with a copy at another aggregator, before it is in the file.
+            behind: bool,
             /// The ranks' data by their views, where all of the node's exchange is view-based.
             views: Option<Vec<RankRange>>,
         },
@@ -183,6 +185,81 @@ messages! {
             /// The file.
             file: FileId,
             /// A sentence.
+            message: String,
+        },
+        /// Aggregator to aggregator: keep a copy of this window until it is written.
+        20 => Offer {
+            /// The file.
+            file: FileId,
+            /// Numbers the copies of this connection.
+            copy: u64,
+            /// The epoch of the operation.
+            epoch: u64,
+            /// The sender's address.
+            owner: String,
+            /// The window.
+            window: Window,
+            /// What of it there is; see `Data`.
+            coverage: Vec<u8>,
+            /// Bytes of that.
+            bytes: u64,
+        },
+        /// The answer to `Offer`; or to `Copy`, where its bytes are no longer wanted.
+        21 => Taken {
+            /// The file.
+            file: FileId,
+            /// Of the `Offer`.
+            copy: u64,
+            /// Whether there is room for it.
+            taken: bool,
+        },
+        /// The bytes of an offer that was taken, in the order of the coverage.
+        22 => Copy {
+            /// The file.
+            file: FileId,
+            /// Of the `Offer`.
+            copy: u64,
+            /// Raw bytes behind this message.
+            bytes: u64,
+        },
+        /// The answer to `Copy`: all bytes are there.
+        23 => Kept {
+            /// The file.
+            file: FileId,
+            /// Of the `Offer`.
+            copy: u64,
+        },
+        /// The copy is needed no longer.
+        24 => Written {
+            /// The file.
+            file: FileId,
+            /// Of the `Offer`.
+            copy: u64,
+            /// How the write ended.
+            status: Status,
+            /// A sentence, where it failed.
+            message: String,
+        },
+        /// Node to aggregator: write what is behind, and the copies of aggregators that were lost.
+        25 => Settle {
+            /// The file.
+            file: FileId,
+            /// Its number.
+            number: u64,
+            /// The last epoch that the node knows.
+            epoch: u64,
+            /// Addresses of aggregators that do not answer.
+            lost: Vec<String>,
+        },
+        /// The answer to `Settle`, once nothing is behind.
+        26 => Settled {
+            /// The file.
+            file: FileId,
+            /// Its number.
+            number: u64,
+            /// What became of acknowledged bytes, since the last answer to this node.
+            status: Status,
+            /// A sentence, where they could not be written.
             message: String,
         },
     }

@@ -51,6 +51,7 @@ fn local_samples() -> Vec<ToNode> {
         ToNode::Finished { file, write: false, bytes: 1 },
         ToNode::Sync { file, number: 2 },
         ToNode::Close { file },
+        ToNode::Settle { file },
     ]
 }
 
@@ -76,8 +77,9 @@ fn rank_samples() -> Vec<ToRank> {
         ToRank::Unpack { request: 1, file, op: 2, window, image: 0 },
         ToRank::Done { file, op: 2, status, message: message.clone(), eof: 77 },
         ToRank::Synced { file, number: 1, status, message: message.clone() },
-        ToRank::Closed { file, status, message },
+        ToRank::Closed { file, status, message: message.clone() },
         ToRank::Alive {},
+        ToRank::Settled { file, status, message },
     ]
 }
 
@@ -108,6 +110,7 @@ fn peer_samples() -> Vec<Peer> {
             write: true,
             hull_lo: 1,
             hull_hi: 2,
+            behind: true,
             views: Some(vec![range, range]),
         },
         Peer::Pull { file, op: 1, pull: 2, window: Window::range(5, 10).unwrap() },
@@ -115,12 +118,27 @@ fn peer_samples() -> Vec<Peer> {
         Peer::ReadData { pull: 2, bytes: 5 },
         Peer::OpDone { file, op: 1, status, message: message.clone(), eof: 3 },
         Peer::Sync { file, number: 1 },
-        Peer::Synced { file, number: 1, status, message },
+        Peer::Synced { file, number: 1, status, message: message.clone() },
         Peer::Detach { file },
         Peer::Suspect { file, address: "h:2".into() },
         Peer::Fence { file, epoch: 3 },
         Peer::Fenced { file, epoch: 3 },
         Peer::Abort { file, op: 3 },
+        Peer::Offer {
+            file,
+            copy: 4,
+            epoch: 3,
+            owner: "h:1".into(),
+            window: Window::new(0, 4096, 512, 2048).unwrap(),
+            coverage: vec![0, 5],
+            bytes: 5,
+        },
+        Peer::Taken { file, copy: 4, taken: true },
+        Peer::Copy { file, copy: 4, bytes: 5 },
+        Peer::Kept { file, copy: 4 },
+        Peer::Written { file, copy: 4, status, message: message.clone() },
+        Peer::Settle { file, number: 1, epoch: 3, lost: vec!["h:2".into()] },
+        Peer::Settled { file, number: 1, status, message },
     ]
 }
 
@@ -170,7 +188,7 @@ fn an_error_of_the_storage_outweighs_a_repetition() {
 proptest! {
     #[test]
     fn foreign_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        for first in 0..20_u8 {
+        for first in 0..28_u8 {
             let mut bytes = bytes.clone();
             if let Some(kind) = bytes.first_mut() {
                 *kind = first;

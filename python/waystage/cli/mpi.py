@@ -51,6 +51,11 @@ from waystage.cli.quantities import Size
     metavar="SECONDS",
     help="A request that the storage has not ended after this long fails its operation. Default: 600.",
 )
+@click.option(
+    "--write-behind",
+    is_flag=True,
+    help="Let writes return once two aggregators have the data, before they are in the file.",
+)
 @click.option("--mpicc", metavar="PROGRAM", help="MPI compiler. Default: the one beside the launcher.")
 @click.option(
     "--verbose", "-v", is_flag=True, help="Say once for each file what does not go through aggregators."
@@ -66,6 +71,7 @@ def command(
     job: str | None,
     memory: int | None,
     storage_timeout: float | None,
+    write_behind: bool,
     mpicc: str | None,
     verbose: bool,
     quiet: bool,
@@ -92,6 +98,7 @@ def command(
         job=job,
         memory=memory,
         storage_timeout_s=storage_timeout,
+        write_behind=write_behind,
         mpicc=mpicc,
     )
     try:

@@ -91,7 +91,8 @@ class SharedFile:
     def put_all(self, array: object, offset: int = 0) -> int:
         """Write, together with all ranks: `array`, a buffer, at byte `offset` of the view. Bytes written.
 
-        Returns once all ranks' bytes are in the file system. Raises IoError at every rank where one fails.
+        Returns once all ranks' bytes are in the file system, or with the hint `waystage_write_behind` in the memory of
+        two aggregators. Raises IoError at every rank where one fails.
         """
         return self._together(True, array, offset)
 

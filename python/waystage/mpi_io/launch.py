@@ -57,6 +57,7 @@ PASSED_ON = (
     "WAYSTAGE_IO_TOKEN",
     "WAYSTAGE_IO_VERBOSE",
     "WAYSTAGE_IO_WAY",
+    "WAYSTAGE_IO_WRITE_BEHIND",
     "WAYSTAGE_JOB",
 )
 """Variables that ranks on other hosts need. Open MPI passes its own, OMPI_MCA_*, itself."""
@@ -65,7 +66,8 @@ PASSED_ON = (
 @dataclass(frozen=True)
 class Options:
     """`memory` is in bytes, of each node's aggregator; `profile` a pattern file to write; `job` the id of the job;
-    `storage_timeout_s` seconds that a request to the storage may take; with `tags` the packets of messages carry tags,
+    `storage_timeout_s` seconds that a request to the storage may take; with `write_behind` writes are acknowledged with a
+    copy at a second aggregator; with `tags` the packets of messages carry tags,
     with `multicast` switches copy broadcasts.
     """
 
@@ -78,6 +80,7 @@ class Options:
     job: str | None = None
     memory: int | None = None
     storage_timeout_s: float | None = None
+    write_behind: bool = False
     mpicc: str | None = None
 
 
@@ -188,6 +191,8 @@ def environment_for(way: Way, options: Options) -> dict[str, str]:
         environment["WAYSTAGE_JOB"] = job
     if options.verbose:
         environment["WAYSTAGE_IO_VERBOSE"] = "1"
+    if options.write_behind:
+        environment["WAYSTAGE_IO_WRITE_BEHIND"] = "1"
     if way.components is not None:
         environment[COMPONENT_PATH] = _component_path(way.components, os.environ)
     return environment

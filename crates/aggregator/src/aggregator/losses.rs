@@ -13,7 +13,8 @@ use crate::effect::{Effect, LinkId};
 
 impl Aggregator {
     /// A node's connection has ended.
-    pub fn node_lost(&mut self, link: LinkId, out: &mut Vec<Effect>) {
+    /// `silent`: nothing was heard of it, for the lease.
+    pub fn node_lost(&mut self, link: LinkId, silent: bool, out: &mut Vec<Effect>) {
         let files: Vec<FileId> = self
             .files
             .iter()
@@ -26,6 +27,7 @@ impl Aggregator {
             if let Some(file) = self.files.get_mut(&id) {
                 file.absent.extend(file.links.get(&link).map(|node| (*node, 0)));
             }
+            self.behind(id, out, |behind, out| behind.link_lost(link, silent, out));
             self.part_with(link, id, out);
         }
     }
@@ -51,7 +53,8 @@ impl Aggregator {
 
     /// A file that no node has and no request is for.
     pub(super) fn forget_unused(&mut self, id: FileId, out: &mut Vec<Effect>) {
-        let unused = |file: &File| file.links.is_empty() && file.op.is_none();
+        let unused =
+            |file: &File| file.links.is_empty() && file.op.is_none() && file.behind.is_empty();
         let busy = self.jobs.values().any(|job| job.file == id);
         if !busy && self.files.get(&id).is_some_and(unused) {
             self.files.remove(&id);

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use waystage_collective::behind::{Behind, Entry};
 use waystage_collective::{ServerMap, View};
 use waystage_collective_wire::peer::{Peer, RankRange};
 use waystage_collective_wire::{FileId, Status};
@@ -17,9 +18,11 @@ use crate::coverage::Coverage;
 use crate::effect::{Effect, LinkId, Outcome, OWN};
 use crate::room::{union_of, Room};
 
+mod behind;
 mod choice;
 mod losses;
 mod state;
+mod syncs;
 mod windows;
 
 use choice::{next_kept, next_window, prefetch};
@@ -56,6 +59,8 @@ struct Job {
     pull: u64,
     image: u64,
     cancelled: bool,
+    /// What it writes behind, of no operation.
+    behind: Option<Entry>,
 }
 
 impl Aggregator {
@@ -81,7 +86,13 @@ impl Aggregator {
 
     /// Number of files, and of operations in progress.
     pub fn counts(&self) -> (usize, usize) {
-        (self.files.len(), self.files.values().filter(|file| file.op.is_some()).count())
+        (
+            self.files.len(),
+            self.files
+                .values()
+                .filter(|file| file.op.is_some() || file.behind.is_writing())
+                .count(),
+        )
     }
 
     /// A message of a node, unless it is `Data`.
@@ -108,6 +119,9 @@ impl Aggregator {
                         kept: None,
                         fenced: 0,
                         last_read: None,
+                        behind: Behind::default(),
+                        unwritten: BTreeMap::new(),
+                        failed: None,
                     }
                 });
                 known.absent.remove(&node);
@@ -148,7 +162,7 @@ impl Aggregator {
                 }
                 self.advance(file, out);
             }
-            _ => out.push(Effect::DropNode(link, "a message that no node sends")),
+            message => self.behind_message(link, message, out),
         }
     }
 
@@ -211,8 +225,17 @@ impl Aggregator {
     }
 
     fn announce(&mut self, link: LinkId, message: Peer, out: &mut Vec<Effect>) {
-        let Peer::Announce { file: id, op, ref map, index, write, hull_lo, hull_hi, ref views } =
-            message
+        let Peer::Announce {
+            file: id,
+            op,
+            ref map,
+            index,
+            write,
+            hull_lo,
+            hull_hi,
+            behind,
+            ref views,
+        } = message
         else {
             return;
         };
@@ -282,6 +305,7 @@ impl Aggregator {
             map: map.clone(),
             index: index as usize,
             write,
+            behind: write && behind,
             parts: BTreeMap::new(),
             domains: None,
             kept: None,
@@ -302,8 +326,10 @@ impl Aggregator {
                 running.kept = Some(part);
             }
         }
+        let epoch = running.map.epoch;
         let views = views.clone();
         running.parts.insert(link, Part { hull: hull_lo..hull_hi, views, reach: hull_lo });
+        self.begin_epoch(id, epoch, out);
         self.advance(id, out);
     }
 
@@ -325,22 +351,29 @@ impl Aggregator {
             let unused = |window: &mut OpWindow| {
                 let busy =
                     window.receiving.iter().chain([&OWN]).any(|link| window.waiting.contains(link));
-                window.phase != Phase::Storage && !busy
+                !matches!(window.phase, Phase::Storage | Phase::Copying) && !busy
             };
             for window in op.windows.extract_if(.., unused) {
                 self.images.give(window.image);
                 self.pulls.remove(&window.pull);
             }
+            let copying = op.windows.iter().filter(|window| window.phase == Phase::Copying);
+            copying.for_each(|window| file.behind.give_up(window.pull));
         }
         if failed {
             for (number, job) in &mut self.jobs {
-                if job.file == id && !std::mem::replace(&mut job.cancelled, true) {
+                if job.file == id
+                    && job.behind.is_none()
+                    && !std::mem::replace(&mut job.cancelled, true)
+                {
                     out.push(Effect::Cancel(*number));
                 }
             }
         }
         let complete = op.parts.len() >= file.nodes as usize;
-        if !failed && (file.open.is_none() || (!complete && op.kept.is_none())) {
+        // What is kept begins early, but not where another node may still ask to settle the file.
+        let early = op.kept.is_some() && !op.behind;
+        if !failed && (file.open.is_none() || (!complete && !early)) {
             return;
         }
         if !failed && complete && op.domains.is_none() {
@@ -440,42 +473,6 @@ impl Aggregator {
             if let Some(id) = self.starved.pop_front() {
                 self.advance(id, out);
             }
-        }
-    }
-
-    fn sync(&mut self, link: LinkId, id: FileId, number: u64, out: &mut Vec<Effect>) {
-        let outcome = match self.files.get(&id).map(|file| &file.open) {
-            Some(None) => return self.delayed.push((link, Peer::Sync { file: id, number })),
-            Some(Some(open)) => open.clone(),
-            None => Outcome::failed(Status::Lost, "the file is not attached"),
-        };
-        let job = self.number();
-        self.syncs.insert(job, (id, link, number));
-        if outcome.status == Status::Ok {
-            out.push(Effect::Fsync { job, file: id });
-        } else {
-            self.synced(job, outcome, out);
-        }
-    }
-
-    /// A file was opened, or was not.
-    pub fn opened(&mut self, id: FileId, outcome: Outcome, out: &mut Vec<Effect>) {
-        if let Some(file) = self.files.get_mut(&id) {
-            file.open = Some(outcome);
-        }
-        let of_it =
-            |(_, message): &mut _| matches!(message, Peer::Sync { file, .. } if *file == id);
-        for (link, message) in self.delayed.extract_if(.., of_it).collect::<Vec<_>>() {
-            self.message(link, message, out);
-        }
-        self.advance(id, out);
-    }
-
-    /// fsync has ended.
-    pub fn synced(&mut self, job: u64, outcome: Outcome, out: &mut Vec<Effect>) {
-        if let Some((file, link, number)) = self.syncs.remove(&job) {
-            let Outcome { status, message } = outcome;
-            out.push(Effect::ToNode(link, Peer::Synced { file, number, status, message }));
         }
     }
 

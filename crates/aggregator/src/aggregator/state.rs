@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use waystage_collective::behind::{Behind, Entry};
 use waystage_collective::{Domains, ServerMap, View};
 use waystage_collective_wire::peer::RankRange;
 use waystage_collective_wire::Window;
@@ -37,6 +38,24 @@ pub(super) struct File {
     pub(super) fenced: u64,
     /// The last read's hull and direction, for what is read ahead.
     pub(super) last_read: Option<Range<u64>>,
+    /// Windows that are acknowledged before they are in the file, and copies of others'.
+    pub(super) behind: Behind,
+    /// Their memory.
+    pub(super) unwritten: BTreeMap<Entry, Unwritten>,
+    /// An error of acknowledged bytes, and the nodes that have been answered with it.
+    pub(super) failed: Option<(Outcome, HashSet<LinkId>)>,
+}
+
+/// A window whose bytes are in memory until they are in the file.
+pub(super) struct Unwritten {
+    pub(super) window: Window,
+    pub(super) image: u64,
+    pub(super) coverage: Coverage,
+    pub(super) bytes: u64,
+    /// See `Transfer`.
+    pub(super) piece: u64,
+    pub(super) aggregators: usize,
+    pub(super) job: Option<u64>,
 }
 
 /// What a node announced.
@@ -52,6 +71,8 @@ pub(super) struct Op {
     pub(super) map: ServerMap,
     pub(super) index: usize,
     pub(super) write: bool,
+    /// Whether its windows may be acknowledged before they are in the file.
+    pub(super) behind: bool,
     pub(super) parts: BTreeMap<LinkId, Part>,
     pub(super) domains: Option<Domains>,
     /// The bytes that the own node keeps to this aggregator; those before `kept_at` have been pulled.
@@ -85,6 +106,8 @@ pub(super) struct OpWindow {
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub(super) enum Phase {
     Pulling,
+    /// Another aggregator gets a copy.
+    Copying,
     Storage,
     Delivering,
 }

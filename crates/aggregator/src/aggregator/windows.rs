@@ -100,6 +100,26 @@ impl Aggregator {
 
     /// All answers to a pull are there.
     pub(super) fn transfer(&mut self, id: FileId, pull: u64, out: &mut Vec<Effect>) {
+        let Some(op) = self.files.get_mut(&id).and_then(|file| file.op.as_mut()) else {
+            return;
+        };
+        let (failed, behind) = (op.outcome.status != Status::Ok, op.behind);
+        let Some(at) = op.windows.iter().position(|window| window.pull == pull) else {
+            return;
+        };
+        if op.windows[at].coverage.is_empty() || failed {
+            let window = op.windows.swap_remove(at);
+            self.images.give(window.image);
+            self.pulls.remove(&pull);
+            return self.feed(out);
+        }
+        if !behind || !self.offer(id, pull, out) {
+            self.begin_transfer(id, pull, out);
+        }
+    }
+
+    /// Have the storage move the bytes of a window.
+    pub(super) fn begin_transfer(&mut self, id: FileId, pull: u64, out: &mut Vec<Effect>) {
         let job = self.number();
         let Some(file) = self.files.get_mut(&id) else {
             return;
@@ -108,17 +128,10 @@ impl Aggregator {
         let Some(op) = file.op.as_mut() else {
             return;
         };
-        let (failed, write) = (op.outcome.status != Status::Ok, op.write);
-        let Some(at) = op.windows.iter().position(|window| window.pull == pull) else {
+        let write = op.write;
+        let Some(window) = op.windows.iter_mut().find(|window| window.pull == pull) else {
             return;
         };
-        let window = &mut op.windows[at];
-        if window.coverage.is_empty() || failed {
-            let window = op.windows.swap_remove(at);
-            self.images.give(window.image);
-            self.pulls.remove(&pull);
-            return self.feed(out);
-        }
         let mut coverage = std::mem::take(&mut window.coverage);
         if !write {
             coverage = coverage.bridged(READ_GAP);
@@ -126,7 +139,7 @@ impl Aggregator {
         window.phase = Phase::Storage;
         let (window, image, bytes) = (window.window, window.image, coverage.total());
         let (piece, aggregators) = (piece_of(op.map.unit, bytes), op.map.aggregators.len());
-        self.jobs.insert(job, Job { file: id, pull, image, cancelled: false });
+        self.jobs.insert(job, Job { file: id, pull, image, cancelled: false, behind: None });
         out.push(Effect::Transfer(Transfer {
             job,
             file: id,
@@ -149,6 +162,9 @@ impl Aggregator {
         };
         if let Some(file) = self.files.get_mut(&job.file) {
             file.hung.remove(&number);
+        }
+        if let Some(entry) = job.behind {
+            return self.wrote_behind((number, &job), entry, outcome, out);
         }
         let op = self.files.get_mut(&job.file).and_then(|file| file.op.as_mut());
         let found = op.and_then(|op| {
@@ -189,18 +205,21 @@ impl Aggregator {
     /// A storage request hangs. Its operation ends with an error; its image stays taken, and newer operations of the
     /// file are refused, until it has ended: its bytes could come after theirs.
     pub fn late(&mut self, job: u64, outcome: Outcome, out: &mut Vec<Effect>) {
-        let Some(Job { file: id, pull, .. }) = self.jobs.get(&job) else {
+        let Some(Job { file: id, pull, behind, .. }) = self.jobs.get(&job) else {
             return;
         };
-        let (id, pull) = (*id, *pull);
+        let (id, pull, behind) = (*id, *pull, *behind);
         if let Some(file) = self.files.get_mut(&id) {
             file.hung.insert(job);
             let running = file.op.as_mut().filter(|op| op.windows.iter().any(|w| w.pull == pull));
             if let Some(op) = running {
                 op.windows.retain(|window| window.pull != pull);
-                op.outcome.combine(outcome);
+                op.outcome.combine(outcome.clone());
                 self.pulls.remove(&pull);
             }
+        }
+        if let Some(entry) = behind {
+            self.late_behind(id, entry, outcome, out);
         }
         self.advance(id, out);
     }

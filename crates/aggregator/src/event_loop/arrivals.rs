@@ -36,7 +36,7 @@ impl EventLoop {
             };
             match effects {
                 Ok(effects) => self.carry_out(effects),
-                Err(_) => return self.end(number, now),
+                Err(_) => return self.end(number, false, now),
             }
         }
     }
@@ -72,6 +72,21 @@ impl EventLoop {
                                 return Err("data that do not fit their coverage");
                             }
                             (Some(parts), Raw::Data { pull, coverage, next })
+                        }
+                    };
+                    self.expect(number, bytes, parts, then);
+                    Ok(Vec::new())
+                }
+                Peer::Copy { file, copy, bytes } => {
+                    let target = self.node.aggregator.copy_target(number, file, copy);
+                    let (parts, then) = match target {
+                        None => (None, Raw::Nothing),
+                        Some((image, coverage)) => {
+                            let parts = Parts::new(image, coverage);
+                            if parts.left() != bytes {
+                                return Err("data that do not fit their coverage");
+                            }
+                            (Some(parts), Raw::Copy { file, copy })
                         }
                     };
                     self.expect(number, bytes, parts, then);
@@ -113,6 +128,7 @@ impl EventLoop {
             (Raw::Data { pull, coverage, next }, _) => {
                 self.node.data(number, pull, coverage, next, now)
             }
+            (Raw::Copy { file, copy }, Kind::Node) => self.node.copied(number, file, copy, now),
             (Raw::Read { pull }, Kind::Aggregator(address)) => {
                 self.node.read_data(&address, pull, now)
             }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::net::sockopt::socket_peercred;
 use waystage_collective_wire::frame::MOST_BODY_BYTES;
 use waystage_collective_wire::peer::Peer;
+use waystage_collective_wire::FileId;
 
 use crate::auth::{self, Secret, GREETING_BYTES};
 use crate::clock::now_ns;
@@ -62,12 +63,14 @@ const SILENCE_NS: u64 = 10_000_000_000;
 enum Sent {
     Data(Arc<str>, u64),
     Read(LinkId, u64),
+    Copy,
 }
 
 /// What raw bytes belong to.
 enum Raw {
     Data { pull: u64, coverage: Coverage, next: u64 },
     Read { pull: u64 },
+    Copy { file: FileId, copy: u64 },
     Nothing,
 }
 
@@ -150,6 +153,7 @@ impl EventLoop {
             stopping: false,
             parent,
         };
+        found.set_delay();
         found.publish();
         Ok(found)
     }
@@ -163,7 +167,8 @@ impl EventLoop {
     }
 
     pub(crate) fn run(&mut self) -> io::Result<()> {
-        while !self.stopping {
+        // What was acknowledged is written first, for the storage's timeout at most.
+        while !self.stopping || self.node.aggregator.is_writing_behind() {
             self.turn()?;
         }
         let _ = std::fs::remove_file(&self.options.socket);
@@ -216,8 +221,7 @@ impl EventLoop {
 
     /// Timers: leases, greetings, the end of the process.
     fn tick(&mut self, now: u64, lease: u64) {
-        let delay = self.options.delay_file.as_deref().map(delay_of);
-        self.storage.set_delay(self.options.delay + delay.unwrap_or_default());
+        self.set_delay();
         self.storage.check();
         let mut lost = Vec::new();
         for (number, open) in &mut self.open {
@@ -242,7 +246,7 @@ impl EventLoop {
             }
         }
         for number in lost {
-            self.end(number, now);
+            self.end(number, true, now);
         }
         let effects = self.node.tick(now, self.patience());
         self.carry_out(effects);
@@ -265,6 +269,11 @@ impl EventLoop {
                 rustix::event::poll(&mut fds, Some(&none)).is_ok_and(|ready| ready > 0);
         }
         self.publish();
+    }
+
+    fn set_delay(&self) {
+        let delay = self.options.delay_file.as_deref().map(delay_of);
+        self.storage.set_delay(self.options.delay + delay.unwrap_or_default());
     }
 
     fn patience(&self) -> Patience {
@@ -416,8 +425,8 @@ impl EventLoop {
         self.carry_out(effects);
     }
 
-    /// A connection has ended.
-    fn end(&mut self, number: u64, now: u64) {
+    /// A connection has ended. `silent`: nothing was heard, for the lease.
+    fn end(&mut self, number: u64, silent: bool, now: u64) {
         let Some(open) = self.open.remove(&number) else {
             return;
         };
@@ -426,7 +435,7 @@ impl EventLoop {
         let effects = match kind {
             Kind::Rank { admitted: false } => Vec::new(),
             Kind::Rank { admitted: true } => self.node.rank_left(number, now),
-            Kind::Node => self.node.node_lost(number, now),
+            Kind::Node => self.node.node_lost(number, silent, now),
             Kind::Aggregator(address) => {
                 self.ways.remove(&address);
                 self.node.aggregator_lost(&address, now)
@@ -444,7 +453,7 @@ impl EventLoop {
             .map(|(number, _)| *number)
             .collect();
         for number in peers {
-            self.end(number, now);
+            self.end(number, true, now);
         }
     }
 }

@@ -42,6 +42,12 @@ impl EventLoop {
                         );
                     }
                 }
+                Effect::SendCopy { address, message, image, coverage } => {
+                    if let Some(Way::Made(number)) = self.ways.get(&address) {
+                        let number = *number;
+                        self.send_parts(number, &message, Parts::new(image, coverage), Sent::Copy);
+                    }
+                }
                 Effect::SendRead { link, message, pull, image, coverage } => {
                     self.send_parts(
                         link,
@@ -132,7 +138,7 @@ impl EventLoop {
                     }
                     self.sent(marks, now);
                 }
-                Err(_) => self.end(number, now),
+                Err(_) => self.end(number, false, now),
             }
         }
     }
@@ -142,6 +148,7 @@ impl EventLoop {
             let effects = match mark {
                 Sent::Data(address, pull) => self.node.data_sent(&address, pull, now),
                 Sent::Read(link, pull) => self.node.delivered(link, pull, now),
+                Sent::Copy => continue,
             };
             self.carry_out(effects);
         }

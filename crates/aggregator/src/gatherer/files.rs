@@ -90,6 +90,10 @@ impl Gatherer {
                 opening: BTreeSet::new(),
                 departed: BTreeSet::new(),
                 fences: BTreeMap::new(),
+                unsettled: BTreeSet::new(),
+                settling: None,
+                settles: 0,
+                deferred: Outcome::ok(),
             }
         });
         if file.path != path || file.local_ranks != local_ranks as usize || file.node != node {
@@ -184,10 +188,19 @@ impl Gatherer {
             }
         }
         self.held.extend(ready);
+        self.answer_held(out);
+    }
+
+    /// Answer them where no aggregator is being tried, and nothing of the file is behind.
+    pub(super) fn answer_held(&mut self, out: &mut Vec<Effect>) {
         if !self.probing.is_empty() {
             return;
         }
         for (app, question) in std::mem::take(&mut self.held) {
+            if !self.is_settled(question.file, question.epoch, out) {
+                self.held.push((app, question));
+                continue;
+            }
             let Some(file) = self.files.get(&question.file) else {
                 continue;
             };

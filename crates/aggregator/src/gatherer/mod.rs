@@ -5,7 +5,7 @@
 //! A pull of another node's aggregator takes staging memory of one window, and waits in line where there is none. An
 //! aggregator has made room before it pulls, so staging memory always becomes free: no circle of waiting.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,13 +18,14 @@ use crate::control::{Control, Question};
 use crate::coverage::Coverage;
 use crate::effect::{Effect, Notice, Outcome, RankId};
 use crate::hints::Hints;
-use crate::patience::Patience;
 use crate::room::Room;
 
 mod files;
 mod operations;
 mod pulls;
+mod settle;
 mod views;
+mod waits;
 
 /// `WS_IO_CREATE`, `WS_IO_EXCL` and `WS_IO_DELETE_ON_CLOSE` of `enum ws_io_flags`.
 pub const CREATE: u32 = 8;
@@ -77,6 +78,13 @@ struct Sync {
     outcome: Outcome,
 }
 
+/// What aggregators are asked to settle.
+struct Settling {
+    number: u64,
+    ranks: BTreeSet<RankId>,
+    left: BTreeSet<Arc<str>>,
+}
+
 struct File {
     path: Vec<u8>,
     flags: u32,
@@ -109,6 +117,13 @@ struct File {
     /// Aggregators that a newer map leaves out, with the last epoch that they were in, until they have said that they
     /// have ended its requests.
     fences: BTreeMap<Arc<str>, u64>,
+    /// Aggregators that may have something behind.
+    unsettled: BTreeSet<Arc<str>>,
+    settling: Option<Settling>,
+    /// Number of the last request to settle.
+    settles: u64,
+    /// An error of acknowledged bytes that no rank has learned yet.
+    deferred: Outcome,
 }
 
 /// An answer to a control point that waits for [`File::fences`].
@@ -335,6 +350,9 @@ impl Gatherer {
         if let Some(sync) = self.files.get_mut(&id).and_then(|file| file.sync.as_mut()) {
             sync.ranks.remove(&rank);
         }
+        if let Some(settling) = self.files.get_mut(&id).and_then(|file| file.settling.as_mut()) {
+            settling.ranks.remove(&rank);
+        }
         let empty = self.files.get(&id).is_some_and(|file| file.members.is_empty());
         if empty {
             if let Some(file) = self.files.remove(&id) {
@@ -388,6 +406,11 @@ impl Gatherer {
                     return Err("a server map without aggregators");
                 }
                 if known.map.as_ref().is_none_or(|(map, _)| map.epoch < decoded.epoch) {
+                    // The predecessor of this process knew whether they have something behind.
+                    if known.hints.write_behind && known.flags & REATTACHED != 0 {
+                        let names = decoded.aggregators.iter();
+                        known.unsettled.extend(names.map(|name| Arc::<str>::from(name.as_str())));
+                    }
                     known.map = Some((decoded, map));
                 }
             }
@@ -423,6 +446,7 @@ impl Gatherer {
             }
             ToNode::Sync { file, number } => self.sync(rank, file, number, out)?,
             ToNode::Close { file } => self.close(rank, file, out)?,
+            ToNode::Settle { file } => self.settle(rank, file, out)?,
         }
         Ok(())
     }
@@ -435,62 +459,6 @@ impl Gatherer {
     /// Paths of files, with the number of pulls in progress.
     pub fn pulls_in_progress(&self) -> usize {
         self.pulls.len()
-    }
-
-    /// Cut off ranks that do not answer; give up ranks that have not come back, and aggregators that were
-    /// left out.
-    pub fn tick(&mut self, now_ns: u64, patience: Patience, out: &mut Vec<Effect>) {
-        for request in self.requests.values_mut() {
-            request.ticks = request.ticks.saturating_add(1);
-            if request.ticks == patience.answer_ticks {
-                let why = "it does not answer a request to pack or unpack";
-                out.push(Effect::DropRank(request.rank, why));
-            }
-        }
-        let mut late = Vec::new();
-        for (id, file) in &mut self.files {
-            let present = file.members.len() + file.opening.len();
-            let Some(op) = file.op.as_mut().filter(|op| !op.running && present < file.local_ranks)
-            else {
-                continue;
-            };
-            if op.since_ns == 0 {
-                op.since_ns = now_ns;
-            } else if now_ns.saturating_sub(op.since_ns) > patience.absence_ns {
-                let why = "a rank of this node has not come back to its aggregator process";
-                op.outcome.combine(Outcome::failed(Status::Again, why));
-                late.push(*id);
-            }
-        }
-        for id in late {
-            self.abort(id, out);
-        }
-        for answer in &mut self.fenced {
-            answer.ticks = answer.ticks.saturating_add(1);
-        }
-        self.answer_fenced(patience.fence_ticks, out);
-    }
-
-    /// Ranks that wait for other ranks, other nodes or the storage: they hear that this process is alive.
-    pub fn tell_waiting(&self, out: &mut Vec<Effect>) {
-        let mut waiting: BTreeSet<RankId> = self.control.asking().collect();
-        waiting.extend(self.held.iter().map(|(_, question)| question.rank));
-        waiting.extend(self.fenced.iter().map(|answer| answer.rank));
-        for file in self.files.values() {
-            waiting.extend(file.op.iter().flat_map(|op| op.ranks.keys()));
-            waiting.extend(file.sync.iter().flat_map(|sync| &sync.ranks));
-            waiting.extend(&file.opening);
-        }
-        out.extend(waiting.into_iter().map(|rank| Effect::ToRank(rank, ToRank::Alive {})));
-    }
-
-    /// The distinct addresses that operations in progress wait for.
-    pub fn waits_for(&self) -> HashSet<Arc<str>> {
-        self.files
-            .values()
-            .filter_map(|file| file.op.as_ref())
-            .flat_map(|op| op.left.iter().cloned())
-            .collect()
     }
 }
 

@@ -162,8 +162,12 @@ impl Gatherer {
                 }
                 *known = file.views.len();
             }
+            let behind = op.write && file.hints.write_behind;
             if op.write {
                 file.dirty.insert(Arc::clone(&address));
+            }
+            if behind {
+                file.unsettled.insert(Arc::clone(&address));
             }
             out.push(Effect::ToAggregator(
                 address,
@@ -175,6 +179,7 @@ impl Gatherer {
                     write: op.write,
                     hull_lo: hull.start,
                     hull_hi: hull.end,
+                    behind,
                     views: by_views.clone(),
                 },
             ));
@@ -209,6 +214,9 @@ impl Gatherer {
                     sync.outcome.combine(Outcome { status, message });
                     self.end_sync(file, out);
                 }
+            }
+            Peer::Settled { file, number, status, message } => {
+                self.settled((file, number), address, Outcome { status, message }, out);
             }
             Peer::Fenced { file: id, epoch } => {
                 if let Some(file) = self.files.get_mut(&id) {
@@ -342,6 +350,7 @@ impl Gatherer {
                 }
             }
             self.end_sync(id, out);
+            self.settle_without(id, out);
         }
         self.probing.remove(address);
         self.answer_fenced(u32::MAX, out);

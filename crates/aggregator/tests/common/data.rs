@@ -1,8 +1,52 @@
 //! Data of ranks: random pieces, what the file must hold, what a storage request does.
 
 use waystage_aggregator::effect::Transfer;
+use waystage_collective::{Datatype, View};
+use waystage_collective_wire::Window;
 
-use super::{Cluster, Pieces};
+use super::Cluster;
+
+/// A rank's extents of the file, ascending, with its data behind each other.
+#[derive(Clone, Default)]
+pub struct Pieces {
+    pub extents: Vec<(u64, u64)>,
+    pub data: Vec<u8>,
+}
+
+impl Pieces {
+    pub(super) fn hull(&self) -> (u64, u64) {
+        match (self.extents.first(), self.extents.last()) {
+            (Some(first), Some(last)) => (first.0, last.0 + last.1),
+            _ => (0, 0),
+        }
+    }
+
+    pub(super) fn view(&self) -> Vec<u8> {
+        let (offsets, blocks): (Vec<i64>, Vec<i64>) = self
+            .extents
+            .iter()
+            .map(|(offset, bytes)| (offset.cast_signed(), bytes.cast_signed()))
+            .unzip();
+        let byte = Datatype::bytes(1).unwrap();
+        let filetype = Datatype::hindexed(&blocks, &offsets, &byte).unwrap();
+        View::new(0, 1, filetype).unwrap().encode(1 << 20).unwrap()
+    }
+
+    /// The parts of the extents in a window: (position, offset in the data, bytes).
+    pub(super) fn inside(&self, window: &Window) -> Vec<(u64, usize, u64)> {
+        let (mut found, mut at) = (Vec::new(), 0);
+        for (offset, bytes) in &self.extents {
+            for (o, n) in window.ranges(0, window.bytes()) {
+                let (from, to) = (o.max(*offset), (o + n).min(offset + bytes));
+                if from < to {
+                    found.push((window.position(from), at + (from - offset) as usize, to - from));
+                }
+            }
+            at += *bytes as usize;
+        }
+        found
+    }
+}
 
 impl Cluster {
     pub(super) fn store(&mut self, node: usize, transfer: &Transfer) -> u64 {

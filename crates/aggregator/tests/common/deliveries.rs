@@ -98,6 +98,12 @@ impl Cluster {
                 }
                 None
             }
+            ToRank::Settled { status, .. } => {
+                if self.settling {
+                    rank.result = Some((status, u64::MAX));
+                }
+                None
+            }
             ToRank::Control { map, .. } => {
                 self.map = map;
                 None
@@ -150,6 +156,18 @@ impl Cluster {
                 }
             }
             Wire::Message(message) => self.processes[key.1].node.node_message(link, message, now),
+            Wire::Data(Peer::Copy { file, copy, .. }, image, mut covered) => {
+                let bytes = Self::gather(&self.processes[key.0].pool, image, &mut covered);
+                let to = &mut self.processes[key.1];
+                match to.node.aggregator.copy_target(link, file, copy) {
+                    Some((image, mut coverage)) => {
+                        self.copies += 1;
+                        Self::scatter(&mut to.pool, image, &mut coverage, &bytes);
+                        to.node.copied(link, file, copy, now)
+                    }
+                    None => Vec::new(),
+                }
+            }
             Wire::Data(message, image, mut covered) => {
                 let Peer::Data { pull, coverage, next, .. } = message else { panic!() };
                 let bytes = Self::gather(&self.processes[key.0].pool, image, &mut covered);

@@ -27,7 +27,7 @@ impl Cluster {
             self.links.keys().filter(|(from, to)| *from == node || *to == node).copied().collect();
         // What it had not noticed, it never will.
         self.losses.retain(|loss| match loss {
-            Loss::Aggregator(by, _) | Loss::Node(by, _) => *by != node,
+            Loss::Aggregator(by, _) | Loss::Node(by, ..) => *by != node,
         });
         self.broken.retain(|(from, _)| *from != node);
         for key in lost {
@@ -36,7 +36,7 @@ impl Cluster {
             self.back.remove(&key);
             let (from, to) = key;
             if from == node && to != node {
-                self.losses.push(Loss::Node(to, link));
+                self.losses.push(Loss::Node(to, link, false));
             } else if to == node && from != node {
                 self.broken.insert(key);
                 self.losses.push(Loss::Aggregator(from, to));
@@ -52,7 +52,7 @@ impl Cluster {
                 // It may have been received before.
                 if let ToRank::Done { op, status, eof, .. } = message {
                     if op == rank.op
-                        && !self.syncing
+                        && !(self.syncing || self.settling)
                         && rank.result.is_none()
                         && self.dice.below(2) == 0
                     {
@@ -74,7 +74,7 @@ impl Cluster {
             self.back.remove(&(from, to));
             self.broken.insert((from, to));
             self.losses.push(Loss::Aggregator(from, to));
-            self.losses.push(Loss::Node(to, link));
+            self.losses.push(Loss::Node(to, link, true));
         }
     }
 
@@ -85,8 +85,8 @@ impl Cluster {
                 let effects = self.processes[node].node.aggregator_lost(&address(to), self.now);
                 self.effects(node, effects);
             }
-            Loss::Node(node, link) => {
-                let effects = self.processes[node].node.node_lost(link, self.now);
+            Loss::Node(node, link, silent) => {
+                let effects = self.processes[node].node.node_lost(link, silent, self.now);
                 self.effects(node, effects);
             }
         }

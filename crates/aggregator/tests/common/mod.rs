@@ -9,64 +9,22 @@ use waystage_aggregator::coverage::Coverage;
 use waystage_aggregator::effect::{Effect, Outcome, Transfer};
 use waystage_aggregator::node::Node;
 use waystage_aggregator::patience::Patience;
-use waystage_collective::{Datatype, View};
 use waystage_collective_wire::local::{ToNode, ToRank, REATTACHED};
 use waystage_collective_wire::peer::Peer;
-use waystage_collective_wire::{FileId, Status, Window};
+use waystage_collective_wire::{FileId, Status};
 
 mod data;
 mod deliveries;
 mod dice;
 mod losses;
 
+pub use data::Pieces;
 use dice::Dice;
 
 pub const FILE: FileId = FileId([7; 16]);
 const POOL: u64 = 1 << 20;
 const PATIENCE: Patience =
     Patience { absence_ns: 1_000_000_000_000, answer_ticks: u32::MAX, fence_ticks: u32::MAX };
-
-/// A rank's extents of the file, ascending, with its data behind each other.
-#[derive(Clone, Default)]
-pub struct Pieces {
-    pub extents: Vec<(u64, u64)>,
-    pub data: Vec<u8>,
-}
-
-impl Pieces {
-    fn hull(&self) -> (u64, u64) {
-        match (self.extents.first(), self.extents.last()) {
-            (Some(first), Some(last)) => (first.0, last.0 + last.1),
-            _ => (0, 0),
-        }
-    }
-
-    fn view(&self) -> Vec<u8> {
-        let (offsets, blocks): (Vec<i64>, Vec<i64>) = self
-            .extents
-            .iter()
-            .map(|(offset, bytes)| (offset.cast_signed(), bytes.cast_signed()))
-            .unzip();
-        let byte = Datatype::bytes(1).unwrap();
-        let filetype = Datatype::hindexed(&blocks, &offsets, &byte).unwrap();
-        View::new(0, 1, filetype).unwrap().encode(1 << 20).unwrap()
-    }
-
-    /// The parts of the extents in a window: (position, offset in the data, bytes).
-    fn inside(&self, window: &Window) -> Vec<(u64, usize, u64)> {
-        let (mut found, mut at) = (Vec::new(), 0);
-        for (offset, bytes) in &self.extents {
-            for (o, n) in window.ranges(0, window.bytes()) {
-                let (from, to) = (o.max(*offset), (o + n).min(offset + bytes));
-                if from < to {
-                    found.push((window.position(from), at + (from - offset) as usize, to - from));
-                }
-            }
-            at += *bytes as usize;
-        }
-        found
-    }
-}
 
 #[derive(Default)]
 pub struct Rank {
@@ -89,8 +47,8 @@ pub struct Rank {
 enum Loss {
     /// Of a node: of its connection to an aggregator.
     Aggregator(usize, usize),
-    /// Of an aggregator: of this link.
-    Node(usize, u64),
+    /// Of an aggregator: of this link, and whether it fell silent.
+    Node(usize, u64, bool),
 }
 
 enum Wire {
@@ -131,6 +89,13 @@ pub struct Cluster {
     writing: bool,
     syncs: u64,
     syncing: bool,
+    /// Whether files are written behind, and whether ranks wait for that.
+    pub write_behind: bool,
+    /// Windows of which another aggregator got a copy.
+    pub copies: usize,
+    settling: bool,
+    /// The last map that ranks have adopted.
+    adopted: Vec<u8>,
     next: u64,
     pub epoch: u64,
     map: Vec<u8>,
@@ -185,6 +150,10 @@ impl Cluster {
             writing: false,
             syncs: 0,
             syncing: false,
+            write_behind: false,
+            copies: 0,
+            settling: false,
+            adopted: Vec::new(),
             next: 100,
             epoch: 0,
             map: Vec::new(),
@@ -238,6 +207,12 @@ impl Cluster {
                     .or_default()
                     .push_back(Wire::Data(message, image, coverage));
             }
+            Effect::SendCopy { address, message, image, coverage } => {
+                if self.links.contains_key(&(node, number(&address))) {
+                    let queue = self.out.entry((node, number(&address))).or_default();
+                    queue.push_back(Wire::Data(message, image, coverage));
+                }
+            }
             Effect::SendRead { link, message, image, coverage, .. } => {
                 if let Some(key) = self.link(node, link) {
                     self.back
@@ -278,6 +253,9 @@ impl Cluster {
                 ("striping_unit".to_owned(), "4096".to_owned()),
                 ("cb_nodes".to_owned(), self.cb_nodes.to_string()),
             ];
+            if self.write_behind {
+                hints.push(("waystage_write_behind".to_owned(), "enable".to_owned()));
+            }
             if self.cyclic {
                 hints.push(("waystage_placement".to_owned(), "cyclic".to_owned()));
             }
@@ -296,11 +274,9 @@ impl Cluster {
                     .collect(),
                 hints,
             });
-            if !self.map.is_empty() {
-                self.up
-                    .entry(connection)
-                    .or_default()
-                    .push_back(ToNode::Adopt { file: FILE, map: self.map.clone() });
+            if !self.adopted.is_empty() {
+                let map = self.adopted.clone();
+                self.up.entry(connection).or_default().push_back(ToNode::Adopt { file: FILE, map });
             }
         }
     }
@@ -325,6 +301,7 @@ impl Cluster {
             self.maybe_kill(kills);
         }
         self.epoch = waystage_collective::ServerMap::decode(&self.map).unwrap().epoch;
+        self.adopted = self.map.clone();
         (self.op, self.writing) = (self.op + 1, write);
         for rank in &mut self.ranks {
             (rank.op, rank.entering) = (self.op, true);
@@ -352,6 +329,21 @@ impl Cluster {
         self.syncing = false;
     }
 
+    /// All ranks wait until what was acknowledged is in the file; the worst status.
+    pub fn settle(&mut self, kills: impl IntoIterator<Item = (usize, usize)>) -> Status {
+        let mut kills: Vec<_> = kills.into_iter().collect();
+        self.settling = true;
+        for rank in &mut self.ranks {
+            (rank.result, rank.entering) = (None, true);
+        }
+        while self.ranks.iter().any(|rank| rank.result.is_none()) {
+            assert!(self.step(), "stuck in settling");
+            self.maybe_kill(&mut kills);
+        }
+        self.settling = false;
+        self.ranks.iter().map(|rank| rank.result.unwrap().0).fold(Status::Ok, Status::worse)
+    }
+
     /// A rank enters the operation, or is in it and has lost its process.
     fn enter(&mut self, index: usize) {
         self.connect(index);
@@ -359,6 +351,9 @@ impl Cluster {
         let rank = &mut self.ranks[index];
         rank.entering = false;
         let queue = self.up.entry(rank.connection).or_default();
+        if self.settling {
+            return queue.push_back(ToNode::Settle { file: FILE });
+        }
         if self.syncing {
             queue.push_back(ToNode::Sync { file: FILE, number: self.syncs });
             return;

@@ -322,6 +322,12 @@ pub extern "C" fn ws_io_read_list(
 
 /// See waystage_io.h.
 #[no_mangle]
+pub extern "C" fn ws_io_settle(file: *mut File) -> c_int {
+    guard(|| FILES.get(file)?.settle())
+}
+
+/// See waystage_io.h.
+#[no_mangle]
 pub extern "C" fn ws_io_sync(file: *mut File) -> c_int {
     guard(|| FILES.get(file)?.sync())
 }
