@@ -115,7 +115,7 @@ def figures(turns: Turns, shapes: Sequence[int]) -> dict[str, Any]:
         if policy != HASH
     }
     makespans = {hosts: found[OURS, hosts]["makespan"] for hosts in shapes}
-    applications = [
+    ratios_of_applications = [
         ratio
         for hosts in shapes
         for name, ratio in found[OURS, hosts].items()
@@ -125,7 +125,7 @@ def figures(turns: Turns, shapes: Sequence[int]) -> dict[str, Any]:
         "figures": {
             "makespan_x_ecmp": round(max(makespans.values()), 3),
             **{f"makespan_{hosts}_x_ecmp": round(ratio, 3) for hosts, ratio in makespans.items()},
-            "worst_app_x_ecmp": round(max(applications), 3),
+            "worst_app_x_ecmp": round(max(ratios_of_applications), 3),
             "wrong_results": sum(row["wrong"] for name in turns.names for row in turns.rows(name)),
         },
         "peers": {
@@ -174,16 +174,21 @@ def _set(hosts: int, programs: Programs, folder: Path) -> Iterator[_Set]:
     # Two storage hosts at the last edge switches, two nodes to stage to at the first.
     topology = leaf_spine(EDGES, per_edge + 1, cores, storage_hosts=2, host_bps=rate, uplink_bps=rate)
     with Lab(f"jobs{hosts}x{os.getpid()}", topology) as lab, staging.StagingServices(lab):
-        places: list[tuple[Application, tuple[int, ...]]] = [
-            (programs.cg(*CG[hosts]), (0,)),
-            (programs.fft(*FFT[hosts]), (1,)),
-        ]
-        if hosts == 16:
-            places = [(programs.cg(*CG[hosts]), (0, 1)), (programs.fft(*FFT[hosts]), (2,))]
-            if programs.lammps_missing is None:
-                places.append((programs.lammps(*LAMMPS), (3,)))
-        placed = [(one, _across(topology, columns)) for one, columns in places]
+        placed = [(one, _across(topology, columns)) for one, columns in applications(hosts, programs)]
         yield _Set(lab, placed, STAGED[hosts], folder)
+
+
+def applications(hosts: int, programs: Programs) -> list[tuple[Application, tuple[int, ...]]]:
+    """With the places at each edge switch of the hosts that each has."""
+    if hosts == 8:
+        return [(programs.cg(*CG[hosts]), (0,)), (programs.fft(*FFT[hosts]), (1,))]
+    found: list[tuple[Application, tuple[int, ...]]] = [
+        (programs.cg(*CG[hosts]), (0, 1)),
+        (programs.fft(*FFT[hosts]), (2,)),
+    ]
+    if programs.lammps_missing is None:
+        found.append((programs.lammps(*LAMMPS), (3,)))
+    return found
 
 
 def _across(topology: Topology, columns: tuple[int, ...]) -> list[str]:

@@ -99,6 +99,16 @@ def test_lammps_prints_the_energy_that_is_compared(tmp_path: Path) -> None:
     assert APPS.Programs(tmp_path).lammps(4, 10).energy == pytest.approx(-4.62, abs=0.05)
 
 
+@needs_mpi
+def test_without_lammps_the_others_run_and_the_reason_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(APPS, "LAMMPS", "no-such-lmp")
+    programs = APPS.Programs(tmp_path)
+    assert "apt-get install lammps" in programs.lammps_missing
+    assert [one.name for one, _ in JOBS.applications(16, programs)] == ["cg", "fft"]
+
+
 def test_the_figures_are_those_of_the_worst_topology_and_application() -> None:
     def measured(cg: float, fft: float, wrong: int = 0) -> Mapping[str, float]:
         return {"cg_s": cg, "fft_s": fft, "staging_s": 1.0, "makespan_s": max(cg, fft), "wrong": wrong}
