@@ -5,7 +5,8 @@ A conjugate gradient solver (`_cg.c`) and a Fourier transform (`_fft.c`) begin t
 switches. Programs are unmodified but for ranks that sleep while they wait, and check their results: zeta, residual and
 eigenvector; a known transform and its inverse; the energy of a run on one processor. Four edge switches, with two core
 switches for 8 hosts and four for 16; every application has ranks at all edge switches, so that all of it crosses
-the core. All links of a topology have the same rate, so low that links are what limits.
+the core. All links of a topology have the same rate, so low that links are what limits: at twice these rates the
+emulated switches are, and every policy comes nearer to ECMP.
 
 Ours is `collective-paths` with `demand-separation` as its base: the one places the pairs of collectives, the other knows
 of the staging. Either alone is a peer, and so are `link-separation` and `d-mod-k`. `primitive-paths` needs tags, and
@@ -44,20 +45,20 @@ from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.session import ControlSession
 
-SHAPES = {8: (2, 2, 50_000_000), 16: (4, 4, 20_000_000)}
+SHAPES = {8: (2, 2, 25_000_000), 16: (4, 4, 10_000_000)}
 """Hosts for applications: on each of four edge switches, core switches, rate of a link."""
 
 EDGES = 4
-CG = {8: (65_536, 4, 5), 16: (32_768, 4, 4)}
-"""Unknowns, outer and inner iterations: sums of 256 and 128 KiB."""
+CG = {8: (32_768, 4, 4), 16: (16_384, 4, 4)}
+"""Unknowns, outer and inner iterations: sums of 128 and 64 KiB."""
 
-FFT = {8: (512, 8), 16: (256, 18)}
-"""Rows, iterations: blocks of 256 and 64 KiB."""
+FFT = {8: (256, 12), 16: (256, 7)}
+"""Rows, iterations: blocks of 64 KiB."""
 
-LAMMPS = 10, 60
+LAMMPS = 10, 24
 """Cells each way, steps."""
 
-STAGED = {8: 12_000_000, 16: 5_000_000}
+STAGED = {8: 6_000_000, 16: 2_500_000}
 """Bytes from each of two storage hosts: two seconds where nothing is beside."""
 
 TURNS, TURNS_QUICK = 2, 1
