@@ -35,12 +35,14 @@ from typing import Any, NamedTuple
 from _mpi_apps import Application, Outcome, Programs, started
 
 from waystage import mpi_paths
+from waystage.backplane import BackplaneError
 from waystage.bench import BenchError, BenchOptions, TurnFailed, Turns, installed, take_turns
 from waystage.interconnect.generate import leaf_spine
 from waystage.jobs.notify import Notifier
 from waystage.stats import median
 from waystage.topology import Topology
 from waystage.worlds.lab import staging
+from waystage.worlds.lab.controller_process import last_words
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.session import ControlSession
@@ -65,6 +67,9 @@ TURNS, TURNS_QUICK = 2, 1
 SEEDS = 3
 TAKES_S = 280, 75
 LIMIT_S = 90.0
+PATIENCE_S = 30.0
+"""For a controller that has no processor to confirm an event."""
+
 OURS, HASH = "collective-paths on demand-separation", "ecmp"
 
 
@@ -216,7 +221,13 @@ class _Set:
         options = policy.options | ({"seed": seed} if policy.seeded else {})
         try:
             with ControlSession(self._lab, policy.name, options, name=f"run-{self._runs}") as control:
-                found = self._run(Notifier(control.backplane, patience_s=LIMIT_S), policy.declares)
+                try:
+                    found = self._run(Notifier(control.backplane, patience_s=PATIENCE_S), policy.declares)
+                except BackplaneError as error:
+                    control.check()
+                    raise TurnFailed(
+                        f"{error} The controller's log ends: {last_words(control.log)}"
+                    ) from None
         except LabError as error:
             raise TurnFailed(str(error)) from None
         finally:
