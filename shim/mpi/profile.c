@@ -233,6 +233,7 @@ void profile_end(void)
         return;
     /* A rank without a recorder takes part too: to gather is collective. */
     atomic_flag_test_and_set(&abandoned);
+    watch_stop();
     pml_stop();
     ucx_stop();
     if (watch_only) {

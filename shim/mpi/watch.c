@@ -11,14 +11,19 @@ __thread struct watch watch __attribute__((tls_model("initial-exec")));
 bool watch_only;
 
 static uintptr_t internal[MOST_INTERNAL];
-static bool too_many;
+static bool too_many, stopped;
 
 bool waystage_watch_begin(uint64_t *pairs, int room)
 {
-    if (profile_route != ROUTE_PML && profile_route != ROUTE_UCX)
+    if (stopped || (profile_route != ROUTE_PML && profile_route != ROUTE_UCX))
         return false;
     watch = (struct watch){.pairs = pairs, .room = room};
     return true;
+}
+
+void watch_stop(void)
+{
+    stopped = true;
 }
 
 int waystage_watch_end(void)

@@ -23,6 +23,9 @@ __attribute__((visibility("default"))) bool waystage_watch_begin(uint64_t *pairs
 /* How many receivers were noted, or -1 where the call's messages are not all known. */
 __attribute__((visibility("default"))) int waystage_watch_end(void);
 
+/* Messages are no longer seen. */
+void watch_stop(void);
+
 struct watch {
     uint64_t *pairs; /* NULL but between begin and end */
     int room, count;

@@ -92,6 +92,7 @@ static __thread struct recent recent[RECENT];
 static __thread struct {
     bool running, decided, first;
     MPI_Comm comm;
+    struct call call;
     uint64_t spent_ns;
 } outer;
 
@@ -425,6 +426,7 @@ void call_enters(MPI_Comm comm, const struct call *call, struct noting *noting)
     outer.decided = outer.first = false;
     outer.spent_ns = 0;
     outer.comm = comm;
+    outer.call = *call;
     enters(comm, call, noting);
     spend(began);
 }
@@ -449,7 +451,9 @@ void call_begins(MPI_Comm comm, const struct call *call, struct noting *noting)
     if (!ready || call->algorithm == NULL || (outer.running && outer.comm != comm))
         return;
     uint64_t began = spending();
-    outer.decided = true;
+    /* Others on the same communicator agree on new ones, in a first call of coll/han. */
+    outer.decided |= outer.call.primitive != NULL && strcmp(outer.call.primitive, call->primitive) == 0 &&
+                     outer.call.bytes == call->bytes && outer.call.root == call->root;
     begins(comm, call, noting);
     spend(began);
 }
