@@ -227,6 +227,10 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "crates/proxy/src/server.rs": ("what asks for a connection", ("no_bytes_make_a_reader_panic",)),
     "crates/proxy/src/socks.rs": ("SOCKS", ("no_bytes_make_a_reader_panic",)),
+    "crates/remote_copy/src/compression.rs": (
+        "compressed contents",
+        ("foreign_bytes_are_contents_or_malformed", "whatever_is_compressed_comes_back"),
+    ),
     "crates/remote_copy/src/tree_messages.rs": (
         "requests for a server's directories, and its answers",
         (

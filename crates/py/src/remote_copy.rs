@@ -30,6 +30,7 @@ struct RemoteCopyOptions {
     known_as: Option<String>,
     dry_run: Option<String>,
     privileged: bool,
+    compress: bool,
 }
 
 impl Work for Client {
@@ -119,6 +120,7 @@ impl RemoteCopy {
             ends: if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } },
             names,
             privileged: more.privileged,
+            compress: more.compress,
         };
         let client = py.detach(|| Client::start(request)).or_raise()?;
         Ok(Task::handle(client, Self))

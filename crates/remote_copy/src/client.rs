@@ -74,6 +74,8 @@ pub struct Request {
     pub names: Option<Names>,
     /// Whether a server may give owners, set-user-id bits, devices and attributes of the system to what is made here.
     pub privileged: bool,
+    /// Whether contents are compressed on the path, where the server knows of it.
+    pub compress: bool,
     /// How.
     pub options: CopyOptions,
 }
@@ -229,11 +231,12 @@ impl<'a> Plan<'a> {
         let options = request.options.clone();
         match &request.ends {
             Ends::Push { local, remote } => {
-                let real = local.canonicalize().map_err(|error| unreadable(local, &error))?;
+                let real =
+                    local.canonicalize().map_err(|error| endpoints::unreadable(local, &error))?;
                 let path = bytes(&real);
                 let (open, follows) = (&endpoints::of_this_machine, options.copy_links);
                 let origin = endpoints::origin(open, path, local, follows)?;
-                let mut from = format!("wan:{}:", this_host()).into_bytes();
+                let mut from = format!("wan:{}:", endpoints::this_host()).into_bytes();
                 from.extend_from_slice(path);
                 let single = origin.source.single.as_ref().map(|item| item.name.clone());
                 list::suits(&origin, request.names.as_ref(), local)?;
@@ -430,6 +433,11 @@ impl Call<'_, '_> {
                 "the server allows {granted} connections for one copy, not {wanted}: its copy_connections says so"
             ));
         }
+        if shared.request.compress {
+            let push = matches!(shared.request.ends, Ends::Push { .. });
+            let compression = &shared.copy_state.compression;
+            notes.extend(compression.agree(&handshake.control, push, welcomed.version));
+        }
         shared.lock().notes.extend(notes);
         shared.copy_state.limits.set_version(welcomed.version);
         for _ in 1..granted {
@@ -487,13 +495,4 @@ impl Call<'_, '_> {
 
 fn bytes(path: &Path) -> &[u8] {
     std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> WanError {
-    let text = format!("{} cannot be read: {error}", path.display());
-    waystage_copy::CopyError::Ends(text).into()
-}
-
-fn this_host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use crate::compression::Compression;
 use crate::error::WanError;
 use parking_lot::Mutex;
 use waystage_copy::state::CopyState as EngineState;
@@ -25,6 +26,8 @@ pub struct CopyState {
     pub(crate) moved_bytes: AtomicU64,
     /// Entries whose owners the peer may not set.
     pub(crate) owners_left: AtomicU64,
+    /// Whether what this side sends is compressed.
+    pub(crate) compression: Compression,
     sum: Mutex<u128>,
     /// Rates, pauses and the mode that hold now.
     pub limits: FlowLimits,

@@ -155,3 +155,14 @@ pub(crate) fn target(
     }
     Ok(held(open(path).map_err(unwritable)?, rename))
 }
+
+/// A source on this machine cannot be opened.
+pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> WanError {
+    let text = format!("{} cannot be read: {error}", path.display());
+    CopyError::Ends(text).into()
+}
+
+/// What this machine is called.
+pub(crate) fn this_host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -21,6 +21,7 @@ pub(crate) mod kinds {
     pub(crate) const DIGESTS: u8 = 9;
     pub(crate) const EQUAL: u8 = 10;
     pub(crate) const EQUAL_PART: u8 = 11;
+    pub(crate) const COMPRESSED: u8 = 12;
 }
 
 /// Names are not longer on any file system of Linux, paths not in any call; trees may be deeper than calls reach.

@@ -9,6 +9,7 @@
 
 mod channel;
 mod client;
+mod compression;
 mod controls;
 mod copy_state;
 mod endpoints;

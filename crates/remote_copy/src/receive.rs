@@ -24,6 +24,7 @@ use waystage_transport::message::CONTENT_BYTES;
 use waystage_transport::wire::{Malformed, Reader, Writer};
 
 use crate::channel::Channel;
+use crate::compression::read_compressed;
 use crate::copy_state::CopyState;
 use crate::entry::{kinds, path, read_runs, Answer, Entry, Wanted};
 use crate::receiver_state::{IncomingFile, ReceiverState, Target};
@@ -110,8 +111,15 @@ fn receive_all(
         for number in 0..workers.max(1) {
             let progress = &progress;
             scope.spawn(move || {
-                let worker =
-                    Worker { number, receiver, channel, entered: None, folder: None, most_held: 0 };
+                let worker = Worker {
+                    number,
+                    receiver,
+                    channel,
+                    entered: None,
+                    folder: None,
+                    most_held: 0,
+                    whole: Vec::new(),
+                };
                 worker.run(progress);
                 progress.0.lock().has_ended = true;
                 progress.1.notify_all();
@@ -152,6 +160,8 @@ struct Worker<'a> {
     folder: Option<(Vec<u8>, Folder)>,
     /// Parts that earlier runs wrote that the answer to this offer can still name.
     most_held: u64,
+    /// Memory of a message that came compressed.
+    whole: Vec<u8>,
 }
 
 impl Worker<'_> {
@@ -206,6 +216,13 @@ impl Worker<'_> {
                 }
             }
             kinds::PART => self.part(&mut reader)?,
+            kinds::COMPRESSED => {
+                let mut whole = std::mem::take(&mut self.whole);
+                read_compressed(reader, &mut whole)?;
+                let done = self.message(&whole);
+                self.whole = whole;
+                return done;
+            }
             kinds::EQUAL => self.equal(&mut reader)?,
             kinds::EQUAL_PART => self.equal_part(&mut reader)?,
             kinds::CLOSE => {

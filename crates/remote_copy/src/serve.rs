@@ -55,6 +55,10 @@ pub fn serve(serving: &Serving<'_>) -> Result<String, WanError> {
             control.send(kinds::MODE, &mode_message(mode, &note));
             Ok(())
         }
+        (kinds::COMPRESS, []) if !ask.push => {
+            copy_state.compression.turn_on();
+            Ok(())
+        }
         (kinds::WAY, [way @ (0 | 1)]) if channel.first().choose(*way == 1) => Ok(()),
         _ => Err(protocol_violation()),
     };

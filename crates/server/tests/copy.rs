@@ -87,6 +87,10 @@ impl Site {
     }
 
     fn copy(&self, push: bool, udp: bool, to: &str) -> Client {
+        self.copying(push, udp, to, false)
+    }
+
+    fn copying(&self, push: bool, udp: bool, to: &str, compress: bool) -> Client {
         let bytes = |path: &Path| path.to_str().unwrap().as_bytes().to_vec();
         let (from, to) = (self.path("from"), self.path(to));
         let ends = if push {
@@ -112,6 +116,7 @@ impl Site {
             ends,
             names: None,
             privileged: false,
+            compress,
             options: CopyOptions {
                 exclude: Vec::new(),
                 include: None,
@@ -148,6 +153,35 @@ fn copies_of_both_directions_end_when_all_is_there() {
                 == fs::read(site.path(&to).join(name)).unwrap()
         };
         assert!(same("large") && same("sub/small"));
+    }
+}
+
+#[test]
+fn compressed_copies_are_complete_and_an_older_server_is_named() {
+    for version in [u32::MAX, 6] {
+        let site = Site::of_version(&format!("compressed-{version}"), version);
+        let mut packets = Vec::new();
+        for (number, (push, udp)) in WAYS.into_iter().enumerate() {
+            for compress in [false, true] {
+                let to = format!("to-{number}-{compress}");
+                let copy = site.copying(push, udp, &to, compress);
+                copy.wait(Duration::from_secs(60)).unwrap().unwrap();
+                for name in ["large", "sub/small"] {
+                    let read = |folder: &str| fs::read(site.path(folder).join(name)).unwrap();
+                    assert_eq!(read("from"), read(&to), "{to} {name}");
+                }
+                let notes = copy.notes().concat();
+                let is_named = notes.contains("version 6") && notes.contains("no compression");
+                assert_eq!(is_named, compress && version == 6, "{notes}");
+                if push && udp {
+                    let numbers = copy.connection().0;
+                    let sent = numbers.iter().find(|(name, _)| *name == "sent_packets").unwrap();
+                    packets.push(sent.1);
+                }
+            }
+        }
+        let (plain, compressed) = (packets[0], packets[1]);
+        assert_eq!(compressed < plain / 4.0, version > 6, "{plain} {compressed}");
     }
 }
 

@@ -38,6 +38,8 @@ pub mod kinds {
     pub const MODE: u8 = 14;
     /// The client: what to do with a directory of the server. The server: the answer, page by page.
     pub const TREE: u8 = 15;
+    /// The client, from version 7 on: the server may compress what it sends.
+    pub const COMPRESS: u8 = 16;
 }
 
 /// An end that was asked something answers within this time, or is taken for gone.

@@ -155,6 +155,11 @@ COMPARERS = 2
     help="Between hosts: memory for data in flight at each end; the server may grant less.",
 )
 @click.option(
+    "--compress",
+    is_flag=True,
+    help="Between hosts: compress file contents on the path (LZ4) where that makes them shorter.",
+)
+@click.option(
     "--retry-for",
     type=click.FloatRange(min=0),
     default=0.0,
@@ -214,6 +219,7 @@ def command(
     readers_per_target: int | None,
     connections: int,
     memory: int,
+    compress: bool,
     retry_for: float,
     statistics: TextIO | None,
     dry_run: str | None,
@@ -326,6 +332,7 @@ def command(
             connections=connections,
             memory_bytes=memory,
             privileged=privileged,
+            compress=compress,
             backup=after.backup,
             workers=workers or max(4, connections),
             **options,

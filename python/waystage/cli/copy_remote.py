@@ -74,7 +74,7 @@ def remote_ends(source: str, destination: str) -> FarEnds | None:
 
 
 BETWEEN = ("mode", "port", "identity", "known_hosts", "server_key", "trust_new", "by_ssh", "rsh", "remote_waystage",
-           "udp_wait", "connections", "memory", "retry_for")  # fmt: skip
+           "udp_wait", "connections", "memory", "compress", "retry_for")  # fmt: skip
 """Options for copies between hosts."""
 
 AT_A_SERVER = ("port", "identity", "known_hosts", "server_key", "trust_new")

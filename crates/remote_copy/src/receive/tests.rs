@@ -59,6 +59,12 @@ fn done(messages: u64) -> Vec<u8> {
     out.0
 }
 
+fn compressed(message: &[u8]) -> Vec<u8> {
+    let mut out = Writer::new(kinds::COMPRESSED);
+    out.count(message.len()).array(&lz4_flex::block::compress(message));
+    out.0
+}
+
 /// What a client that asked for `list` below `to` has of these messages.
 fn received(to: &Path, list: &[u8], messages: &[Vec<u8>]) -> Result<(), WanError> {
     let names = Names::parse(list, false).unwrap();
@@ -102,6 +108,7 @@ fn nothing_comes_that_was_not_asked_for() {
     let list = b"good\nsub/named\n";
     for (bad, messages) in [
         (".bashrc", vec![pack("good"), pack(".bashrc")]),
+        (".bashrc", vec![compressed(&pack(".bashrc"))]),
         ("sub/other", vec![pack("sub/other")]),
         ("sub", vec![pack("sub")]),
         ("own/large", vec![offer(b'f', "own/large")]),
@@ -120,11 +127,18 @@ fn nothing_comes_that_was_not_asked_for() {
     }
     // Nothing leads out of the destination, asked for or not.
     for bad in ["../out", "/etc/out", "sub/../../out", "good/"] {
-        let error = received(&to, b".\n", &[pack(bad)]).unwrap_err();
+        for message in [pack(bad), compressed(&pack(bad))] {
+            let error = received(&to, b".\n", &[message]).unwrap_err();
+            assert!(error.to_string().contains("cannot be read"), "{error}");
+        }
+    }
+    // What was compressed twice, or is cut short.
+    for bad in [compressed(&compressed(&pack("good"))), compressed(&pack("good"))[..20].to_vec()] {
+        let error = received(&to, list, &[bad]).unwrap_err();
         assert!(error.to_string().contains("cannot be read"), "{error}");
     }
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
-    received(&to, list, &[pack("good"), done(1)]).unwrap();
+    received(&to, list, &[compressed(&pack("good")), done(1)]).unwrap();
     assert_eq!(std::fs::read(to.join("good")).unwrap(), b"evil");
     std::fs::remove_dir_all(folder).unwrap();
 }

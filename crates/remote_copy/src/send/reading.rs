@@ -84,7 +84,11 @@ impl Sender<'_> {
 
     /// Send contents, unless this only tries how fast they are read.
     fn give_contents(&self, message: Vec<u8>) -> bool {
-        self.options.dry == Dry::Disk || self.give(message)
+        if self.options.dry == Dry::Disk {
+            return true;
+        }
+        let shorter = self.copy_state.compression.shorter(&message);
+        self.give(shorter.unwrap_or(message))
     }
 
     /// Count files and bytes that have been read, or made up, and sent.

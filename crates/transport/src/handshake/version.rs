@@ -6,7 +6,7 @@
 use crate::error::Error;
 
 /// What this end speaks, the highest first.
-pub const SPOKEN: [u32; 5] = [6, 5, 4, 3, 2];
+pub const SPOKEN: [u32; 6] = [7, 6, 5, 4, 3, 2];
 
 /// What this software is called.
 pub const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
