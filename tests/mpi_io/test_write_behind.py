@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mpi_io.conftest import DEADLINE_S, OPEN_MPI, Mpi
+from mpi_io.test_cases import COMPLAINTS, TRAPS, by_case
 from mpi_io.test_launch import WAYSTAGE, aggregators_of, environment_of, wait_until
 
 EACH = 1 << 20
@@ -155,19 +156,53 @@ def test_an_error_of_acknowledged_bytes_is_the_next_syncs_at_every_rank(tmp_path
         assert out.split() == ["none,ERR_NO_SPACE,none,none,none"] * 2
 
 
+def on_two_nodes(mpi: Mpi, program: Path, *arguments: str) -> list[str]:
+    """The launcher's command for two ranks on each."""
+    words = list(mpi.launcher)
+    for node in NODES:
+        is_open_mpi = mpi.name == OPEN_MPI.name
+        setting = ["-x", f"WAYSTAGE_IO_NODE={node}"] if is_open_mpi else ["-env", "WAYSTAGE_IO_NODE", node]
+        words += [":"] * (node != NODES[0])
+        words += ["-n", "2", *setting, str(program), *arguments]
+    return words
+
+
+def test_users_cases_give_the_bytes_and_results_that_they_give_without_it(
+    mpi: Mpi, compiled: Callable[..., Path], tmp_path: Path
+) -> None:
+    program = compiled(
+        mpi.compiler("mpicc"),
+        *("io_cases.c", "io_case_list.c", "io_case_alone.c"),
+        name=f"io-cases-{mpi.name}",
+        flags=("-D_GNU_SOURCE",),
+    )
+    said = []
+    for way in ("written", "behind"):
+        folder, options = tmp_path / way, ["--write-behind"] * (way == "behind")
+        folder.mkdir()
+        words = on_two_nodes(mpi, program, str(folder), *COMPLAINTS, *TRAPS)
+        done = subprocess.run(
+            [*WAYSTAGE, "mpi", "--io", *options, "--", *words],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        said.append({case: sorted(lines) for case, lines in by_case(done.stdout).items()})
+    assert said[0] == said[1]
+    for case in (*COMPLAINTS, *TRAPS):
+        assert (tmp_path / "written" / case).read_bytes() == (tmp_path / "behind" / case).read_bytes(), case
+
+
 def test_killed_aggregators_cost_no_byte_that_is_behind(
     mpi: Mpi, compiled: Callable[..., Path], tmp_path: Path
 ) -> None:
     program = compiled(mpi.compiler("mpicc"), "io_loop.c", name=f"io-loop-{mpi.name}")
     tag, file = f"WAYSTAGE_TEST_TAG={tmp_path}", tmp_path / "file"
-    is_open_mpi = mpi.name == OPEN_MPI.name
-    words: list[str] = []
-    for node in NODES:
-        setting = ["-x", f"WAYSTAGE_IO_NODE={node}"] if is_open_mpi else ["-env", "WAYSTAGE_IO_NODE", node]
-        words += [":"] * bool(words)
-        words += ["-n", "2", *setting, str(program), str(file), "1000" if is_open_mpi else "60"]
+    words = on_two_nodes(mpi, program, str(file), "1000" if mpi.name == OPEN_MPI.name else "60")
     process = subprocess.Popen(
-        [*WAYSTAGE, "mpi", "--io", "--write-behind", "--", *mpi.launcher, *words],
+        [*WAYSTAGE, "mpi", "--io", "--write-behind", "--", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
