@@ -3,7 +3,6 @@
 use rustix::fs::Statx;
 
 use crate::layouts::Objects;
-use crate::room::Room;
 
 /// The letters of an entry's type, by its index: regular file, directory, symbolic link, block and character device,
 /// FIFO, socket, unknown.
@@ -275,35 +274,6 @@ impl Entries {
             self.object_length.push(signed(object.length));
         }
         self.objects.push(position(self.object_target.len()));
-    }
-}
-
-impl Entries {
-    /// Give all columns room for further rows, where they need some; there will be `most` rows.
-    pub(crate) fn make_room(&mut self, most: usize) {
-        let Some(room) = Room::needed(self.directory.len(), most) else { return };
-        room.give(&mut self.directory);
-        room.give(&mut self.name.offsets);
-        room.give(&mut self.name.data);
-        room.give(&mut self.kind);
-        for column in [&mut self.size, &mut self.mtime, &mut self.ctime, &mut self.atime] {
-            room.give(column);
-        }
-        room.give(&mut self.mode);
-        room.give(&mut self.inode);
-        room.give(&mut self.device);
-        for column in [&mut self.uid, &mut self.gid, &mut self.links, &mut self.generation] {
-            room.give(column);
-        }
-        room.give(&mut self.blocks);
-        room.give(&mut self.symlink.offsets);
-        room.give(&mut self.symlink.data);
-        room.give(&mut self.layout_kind);
-        room.give(&mut self.stripe_size);
-        room.give(&mut self.objects);
-        room.give(&mut self.object_target);
-        room.give(&mut self.object_offset);
-        room.give(&mut self.object_length);
     }
 }
 

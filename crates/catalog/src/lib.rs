@@ -20,7 +20,6 @@ mod lookup;
 
 mod opener;
 mod paths;
-mod room;
 mod root;
 pub mod seal;
 mod stat;

@@ -285,7 +285,6 @@ impl<'a> Worker<'a> {
         });
         let (layout, error) = asked.map_or_else(|error| (None, Some(error)), |found| (found, None));
         self.batch.directories.rows[place] += 1;
-        self.batch.entries.make_room(shared.options.batch_rows);
         self.batch.entries.push(place, name.to_bytes(), &Attributes::from(&stat), &link, layout);
         if let Some(error) = error {
             self.note(join(&directory.path, name.to_bytes()), || format!("layout: {error}"));
