@@ -76,9 +76,10 @@ def test_a_slow_target_holds_up_only_its_own_files(mount: Mount, point: Path, tm
         def read() -> list[int]:
             return [int(target["read_bytes"]) for target in pfs.statistics(mounted)["targets"]]
 
-        wait_until(lambda: read()[1] >= 60 * 100_000)
-        # In the order of the walk all threads wait for the slow target after a few files.
-        assert read()[0] < 50 * 100_000
+        # Inode numbers say which target has a file: about 60 files each. In the order of the walk all threads wait for
+        # the slow target after a few files, and as many come from either.
+        wait_until(lambda: read()[1] >= 40 * 100_000)
+        assert read()[0] < 30 * 100_000
         copy.cancel()
 
 

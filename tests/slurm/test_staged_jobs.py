@@ -135,17 +135,21 @@ def test_a_typo_is_named_by_sbatch(site: Cluster, place: Path) -> None:
 def test_killed_stager_slurmctld_and_slurmd_lose_no_job(site: Cluster, place: Path) -> None:
     job = site.submit(
         directives(place)
-        + f"sleep 8; mkdir -p {place}/run/$SLURM_JOB_ID/out; cp $WAYSTAGE_STAGE_IN_1/a {place}/run/$SLURM_JOB_ID/out/b\n",
+        + f"until [ -e {place}/killed ]; do sleep 0.2; done\n"
+        + f"mkdir -p {place}/run/$SLURM_JOB_ID/out; cp $WAYSTAGE_STAGE_IN_1/a {place}/run/$SLURM_JOB_ID/out/b\n",
         "-N1",
         "--job-name=kept",
     )
     site.wait(job, "RUNNING")
     moment = time.time()
+    # Slurm saves the jobs some seconds after a change, and not again before the next one.
+    site.run("scontrol", "update", f"JobId={job}", "Comment=running", uid=0)
     until_true(lambda: (site.slurm.folders.state / "job_state").stat().st_mtime > moment)
     killed(site, "stager")
     killed(site, "slurmctld")
     site.slurm.start_stager()
     site.slurm.start_controller()
+    (place / "killed").touch()
     site.wait(job, "COMPLETED", "FAILED")
     until_true(
         lambda: (place / "results/kept/b").exists(),
