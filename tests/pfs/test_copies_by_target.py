@@ -69,7 +69,7 @@ def test_a_slow_target_holds_up_only_its_own_files(mount: Mount, point: Path, tm
     behind.mkdir()
     for number in range(120):
         (behind / f"f{number:03}").write_bytes(os.urandom(100_000))
-    shape = FAST.replace("count: 4", "count: 2, slower: [[0, 400]]")
+    shape = FAST.replace("count: 4", "count: 2, slower: [[0, 2000]]")
     mounted = mount(shape, folder=behind)
     with TreeCopy(point, tmp_path / "copy", TreeCopyOptions(workers=4)) as copy:
 
