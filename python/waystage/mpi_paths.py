@@ -21,7 +21,11 @@ FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--
 """No symbol of MPI is referenced: launchers and shells, which it is loaded into as well, do not load MPI."""
 
 PASSED_ON = (
-    *("LD_PRELOAD", "WAYSTAGE_FLOWS", "WAYSTAGE_JOB", "WAYSTAGE_PATHS_APP", "WAYSTAGE_PATHS_STATS"),
+    "LD_PRELOAD",
+    "WAYSTAGE_FLOWS",
+    "WAYSTAGE_JOB",
+    "WAYSTAGE_PATHS_APP",
+    "WAYSTAGE_PATHS_STATS",
     "WAYSTAGE_PROFILE",
 )
 """Variables that ranks on other hosts need, where they are set."""

@@ -219,7 +219,7 @@ def test_a_timeline_marks_the_moments_at_which_paths_were_separated_and_shared_a
     early = drawn(result, samples(), "link-separation")
     moved = [msgspec.structs.replace(over, at_s=over.at_s + 0.004) for over in result.switch_overs]
     result.switch_overs[:] = moved
-    assert drawn(result, samples(), "link-separation") != early, "it is exact, whatever the bins are"
+    assert drawn(result, samples(), "link-separation") != early, "it does not depend on the bins"
 
 
 def test_bins_of_a_timeline_are_readings_and_of_a_long_set_as_many_as_can_be_seen() -> None:

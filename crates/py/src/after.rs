@@ -9,7 +9,7 @@ use waystage_copy::after::{
     Copied, Delete, DeleteJob, DeleteOptions, Deletion, Removal, Remove, RemoveJob, RemoveOptions,
     Taken,
 };
-use waystage_remote_copy::{delete, remove, Chosen, Ends, Selected};
+use waystage_remote_copy::{delete, remove, Chosen, Selected};
 
 use crate::copy::{
     engine_handle, py_done, py_planned, py_problems, CopyOptions, EngineJob, PyDone, PyPlanned,
@@ -18,6 +18,7 @@ use crate::copy::{
 use crate::copy_limits::PyBackup;
 use crate::errors::OrRaise;
 use crate::peer::PyPeer;
+use crate::remote_copy::ends;
 use crate::task::Task;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -121,7 +122,7 @@ engine_handle!(
             ..Chosen::default()
         };
         let (peer, copy_links) = (peer.open(py)?, options.copy_links);
-        let ends = if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } };
+        let ends = ends(local, remote, push);
         let delete = py.detach(|| delete(peer, ends, chosen, copy_links, how)).or_raise()?;
         Py::new(py, Task::handle(delete, Self))
     }
@@ -177,7 +178,7 @@ engine_handle!(
             one_file_system: copied.one_file_system,
         };
         let (peer, how) = (peer.open(py)?, more.how());
-        let ends = if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } };
+        let ends = ends(local, remote, push);
         let remove = py.detach(|| remove(peer, ends, selected, how)).or_raise()?;
         Py::new(py, Task::handle(remove, Self))
     }

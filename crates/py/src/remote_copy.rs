@@ -117,7 +117,7 @@ impl RemoteCopy {
             workers: more.workers,
             connections: more.connections,
             memory_bytes: more.memory_bytes,
-            ends: if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } },
+            ends: ends(local, remote, push),
             names,
             privileged: more.privileged,
             compress: more.compress,
@@ -161,5 +161,14 @@ impl RemoteCopy {
     /// Limit the rate from now on; None for the rate agreed on at first.
     fn limit(&self, bytes_per_s: Option<u64>) {
         self.0.limit(bytes_per_s);
+    }
+}
+
+/// The server's path is the destination where `push`, and the source otherwise.
+pub(crate) fn ends(local: PathBuf, remote: Vec<u8>, push: bool) -> Ends {
+    if push {
+        Ends::Push { local, remote }
+    } else {
+        Ends::Pull { remote, local }
     }
 }

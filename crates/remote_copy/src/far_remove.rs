@@ -306,7 +306,7 @@ impl Remover for SourceThere {
             }
             None => {
                 let shown = String::from_utf8_lossy(&self.remote);
-                let text = format!("nothing was removed: the server has no {shown} any more");
+                let text = format!("nothing was removed: {shown} no longer exists at the server");
                 return Err(CopyError::Ends(text));
             }
         };

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from waystage.nodes import Where
     from waystage.wan.ssh import Shell
 
+
+Follower = TypeVar("Follower", "TreeDelete", "SourceRemove")
 
 COMPARERS = 2
 """Threads of a removal between hosts: while one waits for the server, another reads."""
@@ -347,7 +350,7 @@ def command(
                 gone.extend(delete_far(run, there, by, believed, after.far(selected, dry_run, log.wanted)))
             if after.remove_source and not left_undone(run, copying.progress(), "removed"):
                 dry = dry_run is not None
-                removal = after.far_removal(selected, COMPARERS, dry_run=dry, log=log.wanted)
+                removal = after.removal_options(selected, COMPARERS, dry_run=dry, log=log.wanted)
                 gone.append(remove_far(run, there, by, believed, removal))
 
         for each in pairs(sources, destination, dry_run=dry_run is not None):
@@ -418,14 +421,7 @@ def delete_far(
     if not ends.push and run.dry_run and not os.path.isdir(ends.local):
         return
 
-    def attempt(known: str | None, key: Path) -> TreeDelete:
-        peer = session.peer(ends.remote.host, ends.remote.user, key, known)
-        task = TreeDelete.between(ends.local, ends.remote.path, peer, options, push=ends.push)
-        with task:
-            run.follow_after(task, "deleting")
-        return task
-
-    yield believing(ends.remote.host, session.port, trust, run.output, attempt)
+    yield after_far(run, ends, session, trust, partial(TreeDelete.between, options=options), "deleting")
 
 
 def remove_far(
@@ -434,11 +430,19 @@ def remove_far(
     """Remove files of the source that the destination holds, one of them at a server. Raises CopyError and WanError."""
     from waystage._native import SourceRemove
 
-    def attempt(known: str | None, key: Path) -> SourceRemove:
+    return after_far(run, ends, session, trust, partial(SourceRemove.between, options=options), "removing")
+
+
+def after_far(
+    run: Run, ends: FarEnds, session: Session, trust: Trust, between: Callable[..., Follower], doing: str
+) -> Follower:
+    """Run what follows a copy with one end at a server, to its end. Raises CopyError and WanError."""
+
+    def attempt(known: str | None, key: Path) -> Follower:
         peer = session.peer(ends.remote.host, ends.remote.user, key, known)
-        task = SourceRemove.between(ends.local, ends.remote.path, peer, options, push=ends.push)
+        task = between(ends.local, ends.remote.path, peer, push=ends.push)
         with task:
-            run.follow_after(task, "removing")
+            run.follow_after(task, doing)
         return task
 
     return believing(ends.remote.host, session.port, trust, run.output, attempt)

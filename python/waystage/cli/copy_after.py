@@ -90,10 +90,10 @@ class After:
                 destination = os.path.dirname(destination) or "."
             single = (os.fsencode(name), os.fsencode(other))
             source = os.path.dirname(source)
-        options = self.far_removal(selected, workers, dry_run=dry_run, log=log)
+        options = self.removal_options(selected, workers, dry_run=dry_run, log=log)
         return SourceRemove(source, destination, replace(options, single=single))
 
-    def far_removal(self, selected: Selected, workers: int, *, dry_run: bool, log: bool) -> RemoveOptions:
+    def removal_options(self, selected: Selected, workers: int, *, dry_run: bool, log: bool) -> RemoveOptions:
         """Options of a removal; between hosts it finds out itself whether it is of one file."""
         return RemoveOptions(workers=workers, dry_run=dry_run, log=log, **selected.options())
 

@@ -1,5 +1,5 @@
-//! Write-behind against a model: whatever is killed or cut off at any step, acknowledged bytes are in the file once all
-//! have settled, and none is written after that.
+//! Write-behind against a model: with any aggregator killed or cut off at any step, acknowledged bytes are in the file
+//! once all have settled, and none is written after that.
 
 #![allow(clippy::unwrap_used)]
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-use rustix::fs::{readlinkat, syncfs};
+use rustix::fs::{readlinkat, syncfs, Statx};
 use rustix::io::Errno;
 use waystage_catalog::{Exclude, Root};
 
@@ -218,22 +218,22 @@ impl WorkerHere<'_> {
         if letter(seen.stx_mode) != entry.letter {
             return Err(OTHER_CONTENTS);
         }
-        check_same((source, name), (copy, other), entry.letter, stop)?;
+        check_same((source, name, &seen), (copy, other), stop)?;
         remove_unchanged(source, name, &seen)
     }
 }
 
 /// An error that says why it stays, unless both directories have the same under these names.
 fn check_same(
-    (source, name): (BorrowedFd<'_>, &[u8]),
+    (source, name, seen): (BorrowedFd<'_>, &[u8], &Statx),
     (copy, other): (BorrowedFd<'_>, &[u8]),
-    kind: u8,
     stop: &Arc<AtomicBool>,
 ) -> Result<(), Failure> {
     let there = match stat_at(copy, other) {
         Err(Errno::NOENT) => return Err(NO_COPY),
         found => found.at(End::Destination, "stat")?,
     };
+    let kind = letter(seen.stx_mode);
     if letter(there.stx_mode) != kind {
         return Err(OTHER_CONTENTS);
     }
@@ -258,8 +258,7 @@ fn check_same(
             one == other
         }
         _ => {
-            let here = stat_at(source, name).at(End::Source, "stat")?;
-            (here.stx_rdev_major, here.stx_rdev_minor)
+            (seen.stx_rdev_major, seen.stx_rdev_minor)
                 == (there.stx_rdev_major, there.stx_rdev_minor)
         }
     };

@@ -21,7 +21,7 @@ use crate::tree_messages::{TreeAnswer, TreeRequest};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that gives the same answers whatever it is asked, in turn, and tells the requests that it got.
+/// A server that gives prepared answers in turn, without regard to the requests, and reports these.
 pub(crate) fn hostile(
     version: u32,
     answers: Vec<TreeAnswer>,
