@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import ran
+from waystage._native import read_layout
 from waystage.worlds.lab import pfs
 from waystage.worlds.lab.pfs import Mounted
 
@@ -40,3 +41,10 @@ def counted(made: Mounted) -> dict[str, int]:
 
 def busy(made: Mounted) -> list[dict[str, Any]]:
     return [target for target in pfs.statistics(made)["targets"] if target["requests"]]
+
+
+def targets_of(path: Path) -> list[str]:
+    """The storage targets of a file, by its layout."""
+    layout = read_layout(path)
+    assert layout is not None
+    return [o["target"] for c in layout["components"] for o in c["objects"]]

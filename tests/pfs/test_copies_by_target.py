@@ -12,7 +12,7 @@ import pytest
 
 from copying_trees import snapshot
 from harness import Waystage, wait_until
-from pfs_support import FAST, Mount
+from pfs_support import FAST, Mount, targets_of
 from waystage._native import NameList, TreeCopy
 from waystage.native_options.copies import TreeCopyOptions
 from waystage.worlds.lab import pfs
@@ -67,17 +67,30 @@ def test_a_copy_by_target_has_the_bytes_of_the_source_and_no_crowd_at_a_target(
 def test_a_slow_target_holds_up_only_its_own_files(mount: Mount, point: Path, tmp_path: Path) -> None:
     behind = tmp_path / "behind"
     behind.mkdir()
-    for number in range(120):
-        (behind / f"f{number:03}").write_bytes(os.urandom(100_000))
     shape = FAST.replace("count: 4", "count: 2, slower: [[0, 2000]]")
+    mount(shape, folder=behind)
+    # Inode numbers decide which target has a file: as many files as it takes until either has enough of them.
+    held: dict[str, list[Path]] = {"ost:0": [], "ost:1": []}
+    for number in range(4000):
+        file = behind / f"f{number:04}"
+        file.touch()
+        [target] = targets_of(point / file.name)
+        held[target].append(file)
+        if min(map(len, held.values())) >= 40:
+            break
+    assert min(map(len, held.values())) >= 40, {target: len(files) for target, files in held.items()}
+    for surplus in (*held["ost:0"][40:], *held["ost:1"][40:]):
+        surplus.unlink()
+    for file in (*held["ost:0"][:40], *held["ost:1"][:40]):
+        file.write_bytes(os.urandom(100_000))
+    pfs.unmount(point)
     mounted = mount(shape, folder=behind)
     with TreeCopy(point, tmp_path / "copy", TreeCopyOptions(workers=4)) as copy:
 
         def read() -> list[int]:
             return [int(target["read_bytes"]) for target in pfs.statistics(mounted)["targets"]]
 
-        # Inode numbers say which target has a file: about 60 files each. In the order of the walk all threads wait for
-        # the slow target after a few files, and as many come from either.
+        # In the order of the walk all threads wait for the slow target after a few files, and as many come from either.
         wait_until(lambda: read()[1] >= 40 * 100_000)
         assert read()[0] < 30 * 100_000
         copy.cancel()

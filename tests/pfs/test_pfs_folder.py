@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pfs_support import FAST, Mount, busy, run
-from waystage._native import read_layout
+from pfs_support import FAST, Mount, busy, run, targets_of
 from waystage.worlds.lab import pfs
 
 pytestmark = pytest.mark.lab
@@ -26,12 +25,6 @@ def folder(tmp_path: Path) -> Path:
     (top / "old").mkdir(parents=True)
     (top / "old" / "file").write_bytes(b"there before" * 1000)
     return top
-
-
-def targets_of(path: Path) -> list[str]:
-    layout = read_layout(path)
-    assert layout is not None
-    return [o["target"] for c in layout["components"] for o in c["objects"]]
 
 
 def test_what_is_written_is_in_the_folder(mount: Mount, point: Path, folder: Path) -> None:

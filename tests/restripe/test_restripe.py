@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +155,7 @@ def test_a_writer_that_comes_meanwhile_finds_its_file(tree: Path, waystage: Run)
     (tree / "file").write_bytes(random.Random(2).randbytes(6_000_000))
     running = start(tree, "--bandwidth-limit", "1M")
     try:
-        wait_for(lambda: any(path.stat().st_size > 500_000 for path in tree.glob("*.part")))
+        wait_for(lambda: written(tree) > 500_000)
         with (tree / "file").open("r+b") as file:
             file.write(b"written meanwhile")
         _, errors = running.communicate(timeout=60)
@@ -190,7 +190,7 @@ def test_two_at_once_and_a_copy_beside_it(tree: Path, waystage: Run, tmp_path: P
     (tree / "file").write_bytes(b"x" * 20_000_000)
     running = start(tree, "--bandwidth-limit", "1M")
     try:
-        wait_for(lambda: any(path.stat().st_size > 500_000 for path in tree.glob("*.part")))
+        wait_for(lambda: written(tree) > 500_000)
         busy = waystage("restripe", tree, "--layout", LAYOUT).expect(6)
         assert "being restriped by another process" in busy.err
         # What restriping makes for itself is no file of the user's.
@@ -232,6 +232,15 @@ def test_a_file_system_without_stripes_is_named(tmp_path: Path, waystage: Run) -
 def start(tree: Path, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "waystage", "restripe", str(tree), "--layout", LAYOUT, *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def written(tree: Path) -> int:
+    """Bytes of the temporary file that is filled; it may be renamed between its listing and the look at it."""
+    sizes = []
+    for path in tree.glob("*.part"):
+        with suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return max(sizes, default=0)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 90.0) -> None:

@@ -432,7 +432,8 @@ impl Worker<'_> {
     /// The directory, open, and made where it is not there.
     fn folder(&mut self, directory: &[u8]) -> Result<&Folder, Failure> {
         if self.folder.as_ref().is_none_or(|(path, _)| path != directory) {
-            let folder = self.receiver.sink.destination.make(directory)?;
+            let report = &self.receiver.copy_state.report;
+            let folder = self.receiver.sink.destination.make(directory, report)?;
             self.folder = Some((directory.to_vec(), folder));
         }
         self.folder.as_ref().map(|(_, folder)| folder).ok_or(Failure::Stopped)

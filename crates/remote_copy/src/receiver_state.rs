@@ -311,7 +311,7 @@ impl<'a> ReceiverState<'a> {
         if let Some(opened) = &state.opened {
             return Ok(Arc::clone(opened));
         }
-        let opened = Arc::new(self.sink.create_large(&large.file)?);
+        let opened = Arc::new(self.sink.create_large(&large.file, &self.copy_state.report)?);
         state.opened = Some(Arc::clone(&opened));
         Ok(opened)
     }

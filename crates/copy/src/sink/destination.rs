@@ -10,6 +10,7 @@ use rustix::fs::{fgetxattr, mkdirat, Mode, Statx};
 use rustix::io::Errno;
 use waystage_catalog::Root;
 
+use crate::counts::Report;
 use crate::error::{At, End, Failure};
 use crate::stat::{split, stat_at, stat_fd, FileState};
 
@@ -104,8 +105,8 @@ impl Destination {
     }
 
     /// The directory at `path`, made with all those above it where it is not there; its own attributes come last of
-    /// all.
-    pub fn make(&self, path: &[u8]) -> Result<Folder, Failure> {
+    /// all. Those made are logged in `report`.
+    pub fn make(&self, path: &[u8], report: &Report) -> Result<Folder, Failure> {
         let Some(root) = &self.root else {
             return Err(Errno::NOENT).at(End::Destination, "open directory");
         };
@@ -114,22 +115,30 @@ impl Destination {
             Err(Errno::NOENT) if !path.is_empty() => {}
             Err(errno) => return Err(clash(errno)),
         }
-        let (parent, name) = split(path);
+        let (parent, _) = split(path);
         // As deep as the tree; a path has at most some thousands of parts.
-        let parent = self.make(parent)?;
-        self.make_in(&parent, name)?;
+        let parent = self.make(parent, report)?;
+        self.make_in(&parent, path, report)?;
         root.directory(path).map_err(clash).and_then(|fd| Folder::of(fd, &self.fresh))
     }
 
-    /// Make the directory `name` in `parent`, unless another worker just did; whether this one did.
-    pub(crate) fn make_in(&self, parent: &Folder, name: &[u8]) -> Result<bool, Failure> {
+    /// Make the directory at `path`, which is in `parent`, unless another worker just did. It is logged and counted
+    /// here: the worker that comes to its entry may find that another made it for an entry in it.
+    pub(crate) fn make_in(
+        &self,
+        parent: &Folder,
+        path: &[u8],
+        report: &Report,
+    ) -> Result<(), Failure> {
+        let (_, name) = split(path);
         match mkdirat(parent.fd(), name, Mode::from_raw_mode(0o700)) {
             Ok(()) => {
                 let made = stat_at(parent.fd(), name).at(End::Destination, "stat directory")?;
                 self.fresh.add(&made);
-                Ok(true)
+                report.done("made", path, b'd', 0);
+                Ok(())
             }
-            Err(Errno::EXIST) => Ok(false),
+            Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno).at(End::Destination, "make directory"),
         }
     }

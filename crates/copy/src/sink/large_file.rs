@@ -111,9 +111,13 @@ impl Sink {
     ///
     /// # Errors
     /// Those of open(2) and ftruncate(2), and where the journal cannot be written.
-    pub fn create_large(&self, file: &LargeFile) -> Result<(Folder, OwnedFd), Failure> {
+    pub fn create_large(
+        &self,
+        file: &LargeFile,
+        report: &Report,
+    ) -> Result<(Folder, OwnedFd), Failure> {
         let (directory, _) = self.place(&file.path);
-        let folder = self.destination.make(directory)?;
+        let folder = self.destination.make(directory, report)?;
         self.record(&Record::Begun {
             id: file.id,
             key: file.key,
@@ -159,11 +163,11 @@ impl Sink {
     ///
     /// # Errors
     /// Those of open(2) and ftruncate(2), and where the journal cannot be written.
-    pub fn divide(&self, expected: Expected) -> Result<DividedFile, Failure> {
+    pub fn divide(&self, expected: Expected, report: &Report) -> Result<DividedFile, Failure> {
         let Expected { file, missing, opened } = expected;
         let (folder, _) = match opened {
             Some(opened) => opened,
-            None => self.create_large(&file)?,
+            None => self.create_large(&file, report)?,
         };
         if self.open_map(&file, &folder).is_none() {
             self.remove_map(&file, &folder);

@@ -80,7 +80,7 @@ impl Worker<'_> {
             add(&receiver.copy_state.report.tally.directories, 1);
         } else {
             // Counted by the destination: another worker may make it, for an entry in it.
-            receiver.sink.destination.make(&entry.path)?;
+            receiver.sink.destination.make(&entry.path, &receiver.copy_state.report)?;
         }
         self.remember_directory(entry)
     }

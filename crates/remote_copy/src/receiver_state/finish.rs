@@ -85,8 +85,8 @@ impl ReceiverState<'_> {
     fn link(&self, first: &[u8], other: &[u8]) -> Result<(), Failure> {
         self.sink.may_be_made(other)?;
         let ((from, name), (to, new_name)) = (split(first), split(other));
-        let destination = &self.sink.destination;
-        let (from, to) = (destination.make(from)?, destination.make(to)?);
+        let (destination, report) = (&self.sink.destination, &self.copy_state.report);
+        let (from, to) = (destination.make(from, report)?, destination.make(to, report)?);
         let there = stat_at(from.fd(), name)
             .map_err(|_| Failure::Clash("the file that it is a link to was not copied"))?;
         let tally = &self.copy_state.report.tally;

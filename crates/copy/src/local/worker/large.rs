@@ -87,7 +87,7 @@ impl Worker<'_> {
         }
         let (folder, temporary) = match resumed {
             Some(resumed) => resumed,
-            None => context.sink.create_large(&large.file)?,
+            None => context.sink.create_large(&large.file, &context.state.report)?,
         };
         let verified = context.options.verify != Verify::None;
         let mover = &context.mover;

@@ -34,8 +34,9 @@ impl Worker<'_> {
             }
             return Ok(Further::Linked);
         }
-        let from = context.sink.destination.make(&first.directory)?;
-        let folder = context.sink.destination.make(&item.directory)?;
+        let report = &context.state.report;
+        let from = context.sink.destination.make(&first.directory, report)?;
+        let folder = context.sink.destination.make(&item.directory, report)?;
         let there = match stat_at(from.fd(), &first.name) {
             Ok(there) if letter(there.stx_mode) == item.letter => there,
             // The first could not be copied, which was said; this name still can.

@@ -100,7 +100,7 @@ impl<'a> Worker<'a> {
         let folder = if context.options.dry_run {
             context.sink.destination.find(directory)?
         } else {
-            Some(context.sink.destination.make(directory)?)
+            Some(context.sink.destination.make(directory, &context.state.report)?)
         };
         Ok(Opened { directory: Arc::clone(directory), source, folder })
     }
@@ -143,7 +143,7 @@ impl<'a> Worker<'a> {
         }
         match (action, folder) {
             (Action::Conflict(failure), _) => return Err(failure),
-            (Action::MakeDirectory, _) => return self.make_directory(folder, &item, name),
+            (Action::MakeDirectory, _) => return self.make_directory(folder, &item),
             (Action::FixAttributes, _) if item.letter == b'd' => context.remember_directory(&item),
             (Action::Same, _) => add(&context.state.report.tally.same, 1),
             (Action::FixAttributes, Some(folder)) => match found {
@@ -164,7 +164,7 @@ impl<'a> Worker<'a> {
                 let expected =
                     sink.expect_large(path, &item.seen, extent_bytes, planned, report)?;
                 if context.options.divide {
-                    context.divided.lock().push(sink.divide(expected)?);
+                    context.divided.lock().push(sink.divide(expected, &context.state.report)?);
                     return Ok(());
                 }
                 let large = Large::new(item, expected, extent_bytes, context.by_target);
@@ -201,22 +201,14 @@ impl<'a> Worker<'a> {
         context.mover.read(&mut self.buffer, file.as_fd(), range, item.sparse)
     }
 
-    fn make_directory(
-        &self,
-        folder: Option<&Folder>,
-        item: &Item,
-        name: &[u8],
-    ) -> Result<(), Failure> {
+    fn make_directory(&self, folder: Option<&Folder>, item: &Item) -> Result<(), Failure> {
         let context = self.context;
         // Where a pattern selects files, a directory is made with the first file in it.
         if context.options.include.is_none() {
             if context.options.dry_run {
                 add(&context.state.report.tally.directories, 1);
             } else if let Some(folder) = folder {
-                // Another worker may have made it for an entry in it: the destination counts them.
-                if context.sink.destination.make_in(folder, name)? {
-                    context.state.report.done("made", &item.path(), b'd', 0);
-                }
+                context.sink.destination.make_in(folder, &item.path(), &context.state.report)?;
             }
         }
         context.remember_directory(item);
