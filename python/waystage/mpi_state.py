@@ -23,10 +23,10 @@ from waystage.events import (
     MpiRanksReported,
     PathsRefused,
 )
-from waystage.events.mpi import OBSERVED, Receivers
+from waystage.events.mpi import OBSERVED, RANK_ORDER, Receivers
 
-PROGRAMS, COLLECTIVES, TREES = 4096, 64, 16
-"""Most programs, and collectives and multicast trees of one."""
+PROGRAMS, COLLECTIVES, TREES, ORDERS = 4096, 64, 16, 16
+"""Most programs, and collectives, multicast trees and orders of ranks of one."""
 
 OBSERVED_PAIRS = 1 << 16
 """Of a program's collectives together: those of the oldest are forgotten, and what was predicted counts again."""
@@ -57,7 +57,7 @@ class MpiHost(msgspec.Struct, frozen=True, kw_only=True):
 
 class MpiProgram(msgspec.Struct, kw_only=True):
     """The known facts of a program. `collectives` are in the order of their declaration; `trees` are those that ask for a
-    multicast tree, the first ones; `observed` is what ranks really send, by the collective's key."""
+    multicast tree, the first ones; `orders` those that ask for an order of ranks, the last ones; `observed` is what ranks really send, by the collective's key."""
 
     app: str
     user: str = ""
@@ -66,6 +66,7 @@ class MpiProgram(msgspec.Struct, kw_only=True):
     hosts: dict[str, MpiHost] = {}
     collectives: dict[str, CollectiveDeclared] = {}
     trees: dict[str, CollectiveDeclared] = {}
+    orders: dict[str, CollectiveDeclared] = {}
     observed: dict[str, dict[int, Receivers]] = {}
 
     def sent(self, key: str) -> tuple[tuple[int, Receivers], ...]:
@@ -103,6 +104,11 @@ class MpiState(msgspec.Struct, kw_only=True):
                 if event.algorithm == MULTICAST:
                     if len(program.trees) < TREES:
                         program.trees[event.key] = event
+                elif event.algorithm == RANK_ORDER:
+                    program.orders.pop(event.key, None)
+                    program.orders[event.key] = event
+                    while len(program.orders) > ORDERS:
+                        del program.orders[next(iter(program.orders))]
                 else:
                     program.collectives.pop(event.key, None)
                     program.collectives[event.key] = event

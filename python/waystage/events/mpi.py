@@ -17,6 +17,9 @@ from waystage.events.base import Event, OfAgent
 OBSERVED = "observed"
 """The name of an algorithm that is known by its messages alone."""
 
+RANK_ORDER = "rank-order"
+"""The algorithm of a collective that asks for an order of its communicator's ranks."""
+
 Receivers = tuple[tuple[int, int], ...]
 """Ranks of the communicator and the bytes sent to each in one call, in the order of the first message."""
 
@@ -90,7 +93,8 @@ class CollectiveObserved(OfAgent, Event, frozen=True, kw_only=True):
 class CollectivePlaced(OfAgent, Event, frozen=True, kw_only=True):
     """The controller has decided on a declared collective, and what it decided is in force on the switches.
 
-    `group`: for one declared as `multicast`, the IPv4 address of its tree, or empty where there is none.
+    `group`: for one declared as `multicast`, the IPv4 address of its tree, or empty where there is none. `order`: for one
+    declared as `rank-order`, the rank of the communicator at each position, or empty where the present order stays.
     """
 
     telemetry: ClassVar[bool] = True
@@ -100,3 +104,4 @@ class CollectivePlaced(OfAgent, Event, frozen=True, kw_only=True):
     agent: str
     key: str
     group: str | None = None
+    order: tuple[int, ...] | None = None

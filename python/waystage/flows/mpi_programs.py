@@ -102,12 +102,12 @@ class MpiPrograms:
         program = self._programs.get(event.app)
         if program is None:
             return
-        if event.group != "":  # without a tree, the program may ask again
+        if event.group != "" and event.order is None:  # without a tree, the program may ask again
             program.placed[event.key] = event.group
         while len(program.placed) > PLACED_KEPT:
             del program.placed[next(iter(program.placed))]
         for connection in program.waiting.pop(event.key, ()):
-            connection.send(mpi_wire.placed(event.key, event.group))
+            connection.send(mpi_wire.placed(event.key, event.group, event.order))
 
     def closed(self, connection: Connection) -> None:
         found = self._starts.pop(connection, None)

@@ -9,7 +9,7 @@ Strict, as `wire`. One connection speaks for one rank. Its other end is shim/pat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from msgspec import Meta
@@ -73,9 +73,13 @@ class MpiWait(Message, frozen=True, kw_only=True, tag="mpi-wait"):
 MpiMessage = MpiStart | MpiCollective | MpiSent | MpiWait
 
 
-def placed(key: str, group: str | None = None) -> bytes:
-    """Tells a rank that it need not wait any longer, and the address of a multicast tree where it asked for one."""
-    return encoder.encode({"type": "mpi-placed", "key": key} | ({} if group is None else {"group": group}))
+def placed(key: str, group: str | None = None, order: Sequence[int] | None = None) -> bytes:
+    """Tells a rank that it need not wait any longer, the address of a multicast tree where it asked for one, and the
+    order of its communicator's ranks where it asked for that."""
+    more: dict[str, object] = {} if group is None else {"group": group}
+    if order is not None:
+        more["order"] = order
+    return encoder.encode({"type": "mpi-placed", "key": key} | more)
 
 
 def names(message: MpiMessage) -> Iterator[tuple[str, str]]:

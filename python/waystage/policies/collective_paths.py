@@ -34,7 +34,7 @@ from waystage.events import (
     PathPlan,
     RuleStyle,
 )
-from waystage.events.mpi import OBSERVED
+from waystage.events.mpi import OBSERVED, RANK_ORDER
 from waystage.forecast.call_loads import Pair
 from waystage.forecast.collectives import Method, Placement, calls
 from waystage.policies.base import Policy
@@ -87,7 +87,9 @@ class CollectivePaths:
     def _matters(self, event: Event, state: State) -> bool:
         if isinstance(event, MpiProgramFinished | FlowsListed):
             return bool(state.requested and state.requested.steered)
-        if not state.mpi.programs:
+        if not state.mpi.programs or (
+            isinstance(event, CollectiveDeclared) and event.algorithm == RANK_ORDER
+        ):
             return False
         if isinstance(event, FlowProgress | FlowFinished):
             return state.time_ns - state.requested_ns > SETTLE_NS
