@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
+from typing import Literal
 
 from waystage import _native
 from waystage.compiled import preloaded_library
@@ -27,9 +28,13 @@ PASSED_ON = (
     "WAYSTAGE_PATHS_APP",
     "WAYSTAGE_PATHS_STATS",
     "WAYSTAGE_PROFILE",
+    "WAYSTAGE_RANK_ORDER",
+    "WAYSTAGE_RANK_ORDER_FROM",
 )
 """Variables that ranks on other hosts need, where they are set."""
 
+
+RankOrder = Literal["exact", "floats"]
 
 WATCH = {"WAYSTAGE_PROFILE": "watch"}
 """Lets the profiler's library tell the one for paths whom calls send to, and do nothing else."""
@@ -72,8 +77,14 @@ def preloads(mpicc: str | None = None, *, launcher: str | None = None) -> tuple[
         raise PathsError(str(error)) from None
 
 
-def environment_for(job: str | None = None) -> dict[str, str]:
-    """Variables to add to a program's environment, but LD_PRELOAD; a name for this launch among them."""
+def environment_for(job: str | None = None, rank_order: RankOrder | None = None) -> dict[str, str]:
+    """Variables to add to a program's environment, but LD_PRELOAD; a name for this launch among them.
+
+    With `rank_order`, large collectives whose results do not depend on it go in the order of ranks that the controller
+    gives: `floats` also sums of floating-point numbers.
+    """
     job = job or os.environ.get("SLURM_JOB_ID") or ""
     named = {"WAYSTAGE_PATHS_APP": f"{job or 'app'}.{secrets.token_hex(4)}"}
+    if rank_order is not None:
+        named["WAYSTAGE_RANK_ORDER"] = rank_order
     return named | ({"WAYSTAGE_JOB": job} if job else {})

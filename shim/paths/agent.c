@@ -27,7 +27,8 @@
 
 static int fd = -1, of_rank = -1, of_size;
 static int64_t tried_ms = -AGAIN_MS;
-static char received[4096], answer[256];
+/* An order of 4,096 ranks takes 20 kB. */
+static char received[32768], answer[32768];
 static size_t held;
 
 static int64_t now_ms(void)
@@ -201,5 +202,27 @@ bool agent_group(uint64_t key, int limit_ms, char *group, size_t room)
         return false;
     memcpy(group, from, length);
     group[length] = '\0';
+    return true;
+}
+
+bool agent_order(uint64_t key, int limit_ms, int *ranks, int count, bool *found)
+{
+    static const char name[] = "\"order\":[";
+    *found = false;
+    if (!agent_placed(key, limit_ms))
+        return false;
+    const char *at = strstr(answer, name);
+    if (at == NULL)
+        return true;
+    at += sizeof name - 1;
+    for (int i = 0; i < count; i++) {
+        char *end;
+        long rank = strtol(at, &end, 10);
+        if (end == at || rank < 0 || rank >= count || *end != (i + 1 < count ? ',' : ']'))
+            return true;
+        ranks[i] = (int)rank;
+        at = end + 1;
+    }
+    *found = true;
     return true;
 }

@@ -21,4 +21,7 @@ bool agent_placed(uint64_t key, int limit_ms);
 /* The same for a multicast tree: the address of its group. False also where the controller has none. */
 bool agent_group(uint64_t key, int limit_ms, char *group, size_t room);
 
+/* The same for an order of `count` ranks: whether the agent answered, and in `found`, whether with an order. */
+bool agent_order(uint64_t key, int limit_ms, int *ranks, int count, bool *found);
+
 #endif

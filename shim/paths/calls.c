@@ -33,7 +33,7 @@
 #define SLOTS 4096             /* keys of this process; when three quarters are used, no more are declared */
 #define DECLARED_AT_ONCE 32    /* declarations, then DECLARED_PER_S: programs may make any number of communicators */
 #define DECLARED_PER_S 8
-#define MOST_RANKS 4096        /* python/waystage/mpi_steps.py: those of a larger communicator are not placed */
+#define ORDER_LIMIT_MS 100     /* once a communicator and primitive, if it makes several large calls */
 
 /* Found when first needed: the library is loaded into launchers and shells too, which have no MPI. */
 #define SYMBOL(name) static __typeof__(&P##name) name##_
@@ -336,7 +336,31 @@ static uint64_t key_of(const struct members *members, const struct call *call, u
 static struct members *declared_members(MPI_Comm comm)
 {
     struct members *members = members_of(comm);
-    return members == NULL || members->count < 2 || members->count > MOST_RANKS ? NULL : members;
+    return members == NULL || members->count < 2 || members->count > CALLS_MOST_RANKS ? NULL : members;
+}
+
+bool call_order(MPI_Comm comm, const char *primitive, size_t bytes, int *ranks)
+{
+    const struct members *members = ready ? declared_members(comm) : NULL;
+    struct call call = {primitive, "rank-order", bytes, -1};
+    bool found = false;
+    if (members == NULL)
+        return false;
+    pthread_mutex_lock(&lock);
+    if (unanswered < PATIENCE && may_declare() && agent_reached()) {
+        uint64_t key = key_of(members, &call, 0);
+        declare(members, &call, key);
+        bool answered = agent_order(key, ORDER_LIMIT_MS, ranks, members->count, &found);
+        unanswered = answered ? 0 : unanswered + 1;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void call_aside(bool aside)
+{
+    outer.running = aside;
+    outer.comm = (MPI_Comm)0; /* no call has it: call_begins */
 }
 
 static unsigned size_class_of(const struct call *call)

@@ -38,6 +38,16 @@ void call_leaves(struct noting *noting);
 void call_begins(MPI_Comm comm, const struct call *call, struct noting *noting);
 void call_ends(struct noting *noting);
 
+/* Of a communicator whose calls are declared: python/waystage/mpi_steps.py. */
+#define CALLS_MOST_RANKS 4096
+
+/* Ask the controller for an order of the communicator's ranks: its rank at each position. False where it gives none.
+ * One rank asks; it waits for at most ORDER_LIMIT_MS. */
+bool call_order(MPI_Comm comm, const char *primitive, size_t bytes, int *ranks);
+
+/* What this thread calls from now on, or until now, is not the program's: it is not declared. */
+void call_aside(bool aside);
+
 /* Called after MPI_Init. */
 void calls_start(void);
 

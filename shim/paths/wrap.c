@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include "calls.h"
+#include "order.h"
 #include "symbols.h"
 
 #include <dlfcn.h>
@@ -26,8 +27,10 @@
         if (next == NULL)                                                                                              \
             return MPI_ERR_OTHER;                                                                                      \
         int result = next args;                                                                                        \
-        if (result == MPI_SUCCESS)                                                                                     \
+        if (result == MPI_SUCCESS) {                                                                                   \
             calls_start();                                                                                             \
+            order_start();                                                                                             \
+        }                                                                                                              \
         return result;                                                                                                 \
     }
 
@@ -49,31 +52,50 @@ static size_t of(int count, MPI_Datatype type)
 
 /* -- collectives as the program calls them ------------------------------------------------------------- */
 
-#define CALLED_SYMBOL(symbol, name, size, at_root, params, args)                                                       \
+/* `found` is the order to carry the call out in, `ordered` the call in it; see order.h. */
+#define ORDERED_SYMBOL(symbol, name, size, at_root, found, ordered, params, args)                                      \
     EXPORT int symbol params                                                                                           \
     {                                                                                                                  \
         static int(*next) params;                                                                                      \
         if (__builtin_expect(next == NULL, 0) && (next = (int(*) params)symbol_next(#symbol)) == NULL)                 \
             return MPI_ERR_OTHER;                                                                                      \
         struct call call = {name, call_observed, size, at_root};                                                       \
+        struct order *order = found;                                                                                   \
         struct noting noting;                                                                                          \
-        call_enters(comm, &call, &noting);                                                                             \
-        int result = next args;                                                                                        \
+        if (order != NULL && call.root >= 0)                                                                           \
+            call.root = order_rank(order, call.root);                                                                  \
+        call_enters(order != NULL ? order->comm : comm, &call, &noting);                                               \
+        int result = order != NULL ? ordered : next args;                                                              \
         call_leaves(&noting);                                                                                          \
-        return result;                                                                                                 \
+        return order_leaves(order, comm, result);                                                                      \
     }
+#define ORDERED(symbol, name, size, at_root, found, ordered, params, args)                                             \
+    ORDERED_SYMBOL(MPI_##symbol, name, size, at_root, found, ordered, params, args)                                    \
+    ORDERED_SYMBOL(PMPI_##symbol, name, size, at_root, found, ordered, params, args)
 #define CALLED(symbol, name, size, at_root, params, args)                                                              \
-    CALLED_SYMBOL(MPI_##symbol, name, size, at_root, params, args)                                                     \
-    CALLED_SYMBOL(PMPI_##symbol, name, size, at_root, params, args)
+    ORDERED(symbol, name, size, at_root, NULL, MPI_ERR_OTHER, params, args)
+
+static int gathered(const void *send, int sent, MPI_Datatype send_type, void *receive, int received,
+                    MPI_Datatype receive_type, struct order *order)
+{
+    static __typeof__(&PMPI_Allgatherv) next;
+    if (next == NULL && (next = (__typeof__(next))symbol_next("PMPI_Allgatherv")) == NULL)
+        return MPI_ERR_OTHER;
+    order_blocks(order, received);
+    return next(send, sent, send_type, receive, order->counts, order->places, receive_type, order->comm);
+}
 
 /* The size is one on which all ranks agree; collectives whose counts differ between ranks have none, and are not here.
  * A root below 0 is an inter-communicator's, whose other arguments may mean nothing.
  */
-CALLED(Allreduce, "allreduce", of(count, type), -1,
+ORDERED(Allreduce, "allreduce", of(count, type), -1,
+        order_free(type, op) ? order_enters(comm, ORDER_ALLREDUCE, call.bytes) : NULL,
+        next(send, receive, count, type, op, order->comm),
        (const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
        (send, receive, count, type, op, comm))
-CALLED(Bcast, "bcast", root < 0 ? 0 : of(count, type), root, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm),
-       (buffer, count, type, root, comm))
+ORDERED(Bcast, "bcast", root < 0 ? 0 : of(count, type), root, order_enters(comm, ORDER_BCAST, call.bytes),
+        next(buffer, count, type, call.root, order->comm),
+        (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm), (buffer, count, type, root, comm))
 CALLED(Reduce, "reduce", root < 0 ? 0 : of(count, type), root,
        (const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm),
        (send, receive, count, type, op, root, comm))
@@ -88,7 +110,8 @@ CALLED(Reduce_scatter_block, "reduce_scatter_block", of(count, type), -1,
        (send, receive, count, type, op, comm))
 
 /* A rank may give MPI_IN_PLACE and then no send count: the receive count is everyone's. */
-CALLED(Allgather, "allgather", of(received, receive_type), -1,
+ORDERED(Allgather, "allgather", of(received, receive_type), -1, order_enters(comm, ORDER_ALLGATHER, call.bytes),
+        gathered(send, sent, send_type, receive, received, receive_type, order),
        (const void *send, int sent, MPI_Datatype send_type, void *receive, int received, MPI_Datatype receive_type,
         MPI_Comm comm),
        (send, sent, send_type, receive, received, receive_type, comm))

@@ -35,8 +35,8 @@ const IO: Sources = sources! {
 
 const PATHS: Sources = sources! {
     "paths":
-        "agent.c" "agent.h" "calls.c" "calls.h" "sent.c" "sent.h" "stats.c" "stats.h" "symbols.c" "symbols.h"
-        "wrap.c";
+        "agent.c" "agent.h" "calls.c" "calls.h" "order.c" "order.h" "sent.c" "sent.h" "stats.c" "stats.h" "symbols.c"
+        "symbols.h" "wrap.c";
 };
 
 const TAGS: Sources = sources! {

@@ -34,6 +34,17 @@ from waystage.cli.quantities import Size
     help="Let the policy collective-paths choose paths for collectives, before their first byte.",
 )
 @click.option(
+    "--rank-order",
+    "rank_order",
+    is_flag=True,
+    help="With --paths: let large collectives go in an order of ranks that keeps heavy steps under one switch.",
+)
+@click.option(
+    "--rank-order-floats",
+    is_flag=True,
+    help="The same for sums of floating-point numbers too, whose last bits depend on the order.",
+)
+@click.option(
     "--tags", is_flag=True, help="Let packets carry primitive, ranks, communicator and job of their message."
 )
 @click.option(
@@ -65,6 +76,8 @@ from waystage.cli.quantities import Size
 def command(
     io: bool,
     paths: bool,
+    rank_order: bool,
+    rank_order_floats: bool,
     profile: Path | None,
     tags: bool,
     multicast: bool,
@@ -88,9 +101,12 @@ def command(
         raise UserError(
             "nothing to do: give --io, --paths, --tags, --multicast or --profile FILE", ExitCode.USAGE
         )
+    if (rank_order or rank_order_floats) and not paths:
+        raise UserError("an order of ranks comes with the paths for them: give --paths too", ExitCode.USAGE)
     options = Options(
         io=io,
         paths=paths,
+        rank_order="floats" if rank_order_floats else "exact" if rank_order else None,
         tags=tags,
         multicast=multicast,
         profile=profile,

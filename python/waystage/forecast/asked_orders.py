@@ -4,9 +4,9 @@ Arrives: the state; a program and the key of what it asked.
 Leaves: a permutation of the communicator's ranks, empty for the present order.
 Must not know: policies, agents, how ranks change their order.
 
-The messages are those of the declared collectives of the same ranks and primitive: of algorithms whose steps are known, or
-as first calls sent them. What follows from positions alone is judged; an algorithm that is known by its messages only,
-with several ranks on a host, may go by hosts, and gets no other order.
+The messages are those of the declared collectives of the same ranks and primitive: of algorithms whose steps are known,
+or as first calls sent them. What follows from positions alone is judged; an algorithm that is known by its messages
+only, with several ranks on a host, may go by hosts, and gets no other order.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _declared(program: MpiProgram, asked: CollectiveDeclared) -> Iterator[Collec
 
 
 def _reordered(one: CollectiveDeclared, call: Call) -> Call:
-    """An allgather whose blocks go to other places is an MPI_Allgatherv, for which Open MPI's `tuned` decides otherwise:
-    coll_tuned_decision_fixed.c, from 50,000 bytes on."""
+    """An allgather whose blocks go to other places is an MPI_Allgatherv, for which Open MPI's `tuned` has other rules
+    from 50,000 bytes on (coll_tuned_decision_fixed.c)."""
     if one.primitive != "allgather" or one.algorithm == OBSERVED:
         return call
     size = len(one.ranks)

@@ -73,7 +73,7 @@ def best_order(
 ) -> Order:
     """The order of ranks for `calls`; the present one where none gains, or where a call would cost more.
 
-    `reordered` are the messages of the same calls in a new order, where it lets the MPI library choose another algorithm.
+    `reordered` are the messages of the same calls in a new order, where the MPI library then has another algorithm.
     Raises KeyError where a host has no link or no way to another.
     """
     places = _Places.of(topology, hosts)

@@ -26,6 +26,7 @@ from waystage.mpi_io import tags
 from waystage.mpi_io.errors import Missing, MpiIoError
 from waystage.mpi_io.products import Way, build, client_library
 from waystage.mpi_launchers import launcher_of, passing
+from waystage.mpi_paths import RankOrder
 from waystage.profiler import Profiled, ProfilerError
 from waystage.profiler.errors import CompilerMissing
 from waystage.profiler.launch import PASSED_ON as PASSED_ON_BY_PROFILER
@@ -68,13 +69,15 @@ class Options:
     """`memory` is in bytes, of each node's aggregator; `profile` a pattern file to write; `job` the id of the job;
     `storage_timeout_s` seconds that a request to the storage may take; with `write_behind` writes are acknowledged with a
     copy at a second aggregator; with `tags` the packets of messages carry tags,
-    with `multicast` switches copy broadcasts.
+    with `multicast` switches copy broadcasts; `rank_order` needs `paths`, and lets large collectives go in another order
+    of ranks.
     """
 
     io: bool = True
     paths: bool = False
     tags: bool = False
     multicast: bool = False
+    rank_order: RankOrder | None = None
     profile: Path | None = None
     verbose: bool = False
     job: str | None = None
@@ -129,7 +132,7 @@ def run(command: Sequence[str], options: Options) -> Ended:
         except mpi_paths.PathsError as error:
             raise MpiIoError(str(error)) from None
         preloads.insert(0, str(library))
-        environment |= mpi_paths.environment_for(options.job)
+        environment |= mpi_paths.environment_for(options.job, options.rank_order)
         if recording is None:
             preloads.insert(1, str(watching))
             environment |= {name: value for name, value in mpi_paths.WATCH.items() if name not in os.environ}
