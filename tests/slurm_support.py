@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import NamedTuple
 
 from harness import Ran, ran
 from waystage.worlds.lab.commands import environment, program
+from waystage.worlds.lab.daemons import Daemon
 from waystage.worlds.lab.lab import Lab
+from waystage.worlds.lab.processes import end
 from waystage.worlds.lab.slurm import LabSlurm
 
 USER = 65534
@@ -67,3 +71,10 @@ class Cluster(NamedTuple):
 
     def output(self, job_id: int) -> str:
         return (self.folder / f"out-{job_id}").read_text()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a daemon of the lab; after SIGKILL it is no longer watched."""
+        (daemon,) = (d for d in Daemon.read_all(self.lab.resources.daemons) if d.name == name)
+        os.kill(daemon.process.pid, number)
+        if number == signal.SIGKILL:
+            end(daemon.process)

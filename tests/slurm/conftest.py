@@ -30,8 +30,15 @@ def plain_cluster() -> Iterator[Cluster]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def epilog_cluster() -> Iterator[Cluster]:
+    """The end of a job on its node waits while there is a file `hold` in the cluster's folder."""
+    with _cluster("burst-buffer", epilog="while [ -e {folder}/hold ]; do sleep 0.1; done") as found:
+        yield found
+
+
 @contextmanager
-def _cluster(hooks: Hooks) -> Iterator[Cluster]:
+def _cluster(hooks: Hooks, epilog: str = "") -> Iterator[Cluster]:
     if os.geteuid() != 0:
         pytest.skip("a lab needs root")
     if not available():
@@ -42,10 +49,14 @@ def _cluster(hooks: Hooks) -> Iterator[Cluster]:
         folder = Path(text)
         folder.chmod(0o755)
         os.chown(folder, USER, USER)
+        program = folder / "epilog"
+        if epilog:
+            program.write_text(f"#!/bin/sh\n{epilog.format(folder=folder)}\nexit 0\n")
+            program.chmod(0o755)
         try:
             with Lab(name, read_topology("paper"), host_bytes=64 << 20) as lab:
                 slurm = LabSlurm(lab)
-                slurm.start(hooks)
+                slurm.start(hooks, extra_conf=f"Epilog={program}\n" if epilog else "")
                 yield Cluster(lab, slurm, folder)
         finally:
             take_down(name)

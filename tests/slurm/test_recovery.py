@@ -38,6 +38,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder, self.now, self.told = folder, STARTED, list[str]()
         self.buffer, self.out_state, self.killed_at = "staging-in", "running", ""
+        self.buffers = set[str]()
         self.recovery = self.restarted()
 
     def restarted(self) -> Recovery:
@@ -64,9 +65,9 @@ class Site:
     def look(self, *jobs: JobLine, after_s: float = AGE_S + 1, started: float = STARTED) -> list[str]:
         """Two looks, the second a while later; the calls meanwhile."""
         self.told = []
-        self.recovery.look(jobs, started)
+        self.recovery.look(jobs, started, self.buffers)
         self.now += after_s
-        self.recovery.look(jobs, started)
+        self.recovery.look(jobs, started, self.buffers)
         return self.told
 
 
@@ -102,6 +103,26 @@ def test_a_job_that_moves_on_by_itself_is_left_alone(site: Site, generation: int
     if generation:
         (site.folder / "job-8").write_text(RECORD.format(generation))
     assert site.look(msgspec.structs.replace(WAITING, **changes)) == []
+
+
+def test_a_job_whose_buffer_slurmctld_knows_is_left_to_it(site: Site) -> None:
+    for job in (WAITING, ENDED):
+        (site.folder / f"job-{job.job_id}").write_text(RECORD.format(999))
+    site.buffers = {"8", "9"}
+    assert site.look(WAITING, ENDED) == []
+
+
+def test_the_buffers_that_slurmctld_knows_are_read_from_its_own_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = (
+        "Name=lua DefaultPool=(null) Granularity=1 TotalSpace=0 FreeSpace=0 UsedSpace=0\n  Allocated Buffers:\n"
+        "    JobID=8 CreateTime=2026-11-26T17:05:41 Pool=(null) Size=0 State=staged-in UserID=a JobID=99(1)\n"
+        "    JobID=12_3(14) CreateTime=2026-11-26T17:05:41 Pool=(null) Size=0 State=staged-in UserID=a(1)\n"
+        "  Per User Buffer Use:\n    UserID=a(1) Used=0\n"
+    )
+    monkeypatch.setattr(commands, "run", lambda words: shown)
+    assert commands.buffers() == {"8", "14"}
 
 
 def test_a_buffer_that_is_torn_down_for_ever_begins_again(site: Site) -> None:

@@ -15,8 +15,6 @@ from slurm_support import USER, Cluster, until_true
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.events import JobFinished, JobStarted
 from waystage.worlds.lab.controller_process import start_controller
-from waystage.worlds.lab.daemons import Daemon
-from waystage.worlds.lab.processes import end
 
 pytestmark = pytest.mark.lab
 
@@ -44,12 +42,6 @@ def directives(place: Path) -> str:
         f"#BB_LUA stage_in source={place}/archive destination={place}/run/%j/in\n"
         f"#BB_LUA stage_out source={place}/run/%j/out destination={place}/results/%x\n"
     )
-
-
-def killed(site: Cluster, name: str) -> None:
-    (daemon,) = (d for d in Daemon.read_all(site.lab.resources.daemons) if d.name == name)
-    os.kill(daemon.process.pid, signal.SIGKILL)
-    end(daemon.process)
 
 
 def test_data_is_there_before_the_job_and_returns_after_it(site: Cluster, place: Path) -> None:
@@ -145,8 +137,8 @@ def test_killed_stager_slurmctld_and_slurmd_lose_no_job(site: Cluster, place: Pa
     # Slurm saves the jobs some seconds after a change, and not again before the next one.
     site.run("scontrol", "update", f"JobId={job}", "Comment=running", uid=0)
     until_true(lambda: (site.slurm.folders.state / "job_state").stat().st_mtime > moment)
-    killed(site, "stager")
-    killed(site, "slurmctld")
+    for name in ("stager", "slurmctld"):
+        site.signal(name, signal.SIGKILL)
     site.slurm.start_stager()
     site.slurm.start_controller()
     (place / "killed").touch()

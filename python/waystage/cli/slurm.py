@@ -241,10 +241,11 @@ def watch(
         try:
             slurmctld_started = commands.started()  # first: the jobs are this slurmctld's, or a later one's
             jobs = commands.jobs()
+            buffers = commands.buffers()  # last: a job that begins to stage meanwhile has one
             found = hooks.reconcile(store, jobs, interval)
             for said in hooks.rescue(state_dir, jobs, 2 * interval):
                 output.note(said)
-            for said in recovery.look(jobs, slurmctld_started):
+            for said in recovery.look(jobs, slurmctld_started, buffers):
                 output.note(said)
             if found:
                 output.note(f"{found} starts or ends of jobs were reported by no hook")

@@ -25,6 +25,9 @@ from waystage.slurm.hook_client import SITE_SOCKET
 from waystage.slurm.install import plan_install, slurm_user
 from waystage.slurm.settings import SlurmSettings
 
+KNOWN_BUFFERS = range(37, 44)
+"""Slurm's protocol versions whose file of buffers buffers.lua can extend: Slurm 21.08 to 25.05."""
+
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """`ok`, or what is missing; `text` is the sentence."""
@@ -163,6 +166,8 @@ def _slurm(settings: SlurmSettings) -> Iterator[Finding]:
                 "plug-in",
                 f"{plugin} is missing: install Debian's slurm-wlm-basic-plugins, or build Slurm with Lua",
             )
+        elif key == "BurstBufferType":
+            yield from _buffers(Path(commands.setting("StateSaveLocation", text)))
         if value not in commands.setting(key, text).split(","):
             yield _no(
                 "slurmctld",
@@ -175,6 +180,22 @@ def _slurm(settings: SlurmSettings) -> Iterator[Finding]:
             yield _no(
                 name, f"slurmctld runs without {name}, so no controller hears of jobs: 'scontrol reconfigure'"
             )
+
+
+def _buffers(state: Path) -> Iterator[Finding]:
+    """Whether buffers.lua knows the version of slurmctld's file of buffers."""
+    try:
+        with (state / "burst_buffer_lua_state").open("rb") as file:
+            version = file.read(2)
+    except OSError:
+        return  # slurmctld has not written it, or this user may not read it
+    if len(version) == 2 and version[0] not in KNOWN_BUFFERS:
+        yield _no(
+            "buffers",
+            f"slurmctld's file of buffers has version {version[0]}.{version[1]}, which this Waystage does not know: update "
+            "Waystage; until then, 'squeue' shows a job that ends as slurmctld is killed as STAGE_OUT for MinJobAge, and "
+            "its data is staged out by 'waystage slurm watch'",
+        )
 
 
 def _yes(what: str, text: str) -> Finding:

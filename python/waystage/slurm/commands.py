@@ -10,6 +10,7 @@ Words are never joined for a shell. What Slurm prints of users (names, comments)
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -108,6 +109,14 @@ def jobs() -> list[JobLine]:
                 )
             )
     return found
+
+
+def buffers() -> set[str]:
+    """The ids of jobs whose burst buffers slurmctld knows. Raises SlurmError where it does not answer."""
+    found = re.findall(
+        r"^ *JobID=(?:\d+_\d+\()?(\d+)", run(["scontrol", "show", "burstbuffer"]), re.MULTILINE
+    )
+    return set(found)
 
 
 def started() -> float:

@@ -1,13 +1,14 @@
 """Jobs whose burst buffer slurmctld forgot when it was killed: each is brought on by Slurm's own commands.
 
-Arrives: the folder of the hooks, Slurm's jobs, the time at which slurmctld started.
+Arrives: the folder of the hooks, Slurm's jobs and buffers, the time at which slurmctld started.
 Leaves: stage-outs at the staging service; jobs that Slurm stages anew; buffers that Slurm waits for no longer.
 Must not know: how data moves, controllers.
 
 slurmctld saves jobs up to 5 s and burst buffers up to 30 s late (Slurm 22.05: SAVE_MAX_WAIT, AGENT_INTERVAL). Killed
-between, it finds a job in a state of staging without a buffer, and starts no hook for it: the job waits for ever. Two
-commands end that, both made for it: a cancelled job can be requeued under its id, which begins with its setup; and an
-operator may clear the buffer of a job that has ended.
+between, it would find a job in a state of staging without a buffer, and start no hook for it. burst_buffer.lua puts
+those buffers into slurmctld's file before it is read (docs/decisions/0094). What is left is for this module: a Slurm
+whose file it does not know, or a setup that had not begun. A cancelled job can be requeued under its id, which begins
+with its setup; the results of one that has ended are staged out, and its buffer is cleared.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from waystage.outputs import write_whole
@@ -46,8 +47,12 @@ class Recovery:
         self._since: dict[tuple[str, str, float], float] = {}
         self._cleared: set[str] = set()
 
-    def look(self, jobs: Sequence[JobLine], started: float) -> list[str]:
-        """A sentence for each job that was brought on. `started`: when slurmctld started, seconds since 1970."""
+    def look(self, jobs: Sequence[JobLine], started: float, buffers: Container[str]) -> list[str]:
+        """A sentence for each job that was brought on.
+
+        `started`: when slurmctld started, seconds since 1970. `buffers`: the jobs whose buffers it knows, whose hooks
+        it runs itself.
+        """
         said, now = [], self._clock()
         for path in self._folder.glob("again-*"):
             if path.name.removeprefix("again-") not in {job.job_id for job in jobs}:
@@ -56,7 +61,7 @@ class Recovery:
         seen = {}
         for job in jobs:
             key = (job.job_id, job.state, started)
-            if self._abandoned(job, started):
+            if job.job_id not in buffers and self._abandoned(job, started):
                 seen[key] = self._since.get(key, now)
         self._since = seen
         for job in jobs:
@@ -166,7 +171,8 @@ class Recovery:
         self._cleared.add(job.job_id)
         for ending in ("", *LEFT_OVER):
             (self._folder / f"job-{job.job_id}{ending}").unlink(missing_ok=True)
-        return [f"job {job.job_id}: slurmctld had forgotten its stage-out, which has ended"]
+        ended = "slurmctld had forgotten its stage-out, which has ended"
+        return [f"job {job.job_id}: {ended}; squeue shows STAGE_OUT until Slurm purges the job"]
 
 
 def _depends(dependency: str, job: JobLine) -> bool:

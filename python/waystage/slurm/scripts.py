@@ -32,7 +32,7 @@ exit 0
 
 def burst_buffer_lua(settings: SlurmSettings) -> str:
     """burst_buffer.lua."""
-    return _lua(settings, "burst_buffer.lua")
+    return _lua(settings, "buffers.lua", "burst_buffer.lua")
 
 
 def job_submit_lua(settings: SlurmSettings) -> str:
@@ -57,8 +57,7 @@ def hook_script(settings: SlurmSettings, hook: str) -> str:
     )
 
 
-def _lua(settings: SlurmSettings, name: str) -> str:
+def _lua(settings: SlurmSettings, *names: str) -> str:
     folder = resources.files("waystage") / "data" / "slurm"
-    parser = (folder / "directives.lua").read_text(encoding="utf-8")
-    hooks = (folder / name).read_text(encoding="utf-8")
-    return f"-- {MARK}; edit its options, not this file.\n{settings.as_lua()}\n{parser}\n{hooks}"
+    parts = [(folder / name).read_text(encoding="utf-8") for name in ("directives.lua", *names)]
+    return f"-- {MARK}; edit its options, not this file.\n{settings.as_lua()}\n" + "\n".join(parts)
