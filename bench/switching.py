@@ -7,6 +7,9 @@ paper's Fig. 14: notification processor (backplane, journal, policy), path searc
 installation. Style `labelled` with 1 and with 100 running jobs, and style `per-pair`, the paper's own,
 with the paper's two jobs of three nodes, take turns.
 
+`plan_p99_ms` is the planner alone (`_plan_times.py`): fold, decision, rules and their difference, with 1,000 running
+jobs on 1,024 hosts and no switch.
+
 The peers are the per-pair style of the same run, and the paper's own figures on its eight-node testbed.
 """
 
@@ -19,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from _plan_times import plan_times
 from _switch_overs import SwitchOvers, switch_overs
 
 from waystage.bench import BenchOptions
@@ -34,6 +38,7 @@ SWITCH_OVERS = 200
 ROUNDS = 2
 """Each style gets its controller this many times, so that a slow moment of the machine meets both."""
 
+PLANNED_JOBS = 1_000
 NODES_PER_JOB = 3
 STOP_TIMEOUT_S = 20.0
 PAPER_S = {
@@ -96,6 +101,8 @@ def run(options: BenchOptions) -> dict[str, Any]:
     one, hundred = Variant("labelled", 1), Variant("labelled", 100)
     pairs = Variant("per-pair", 2)
     unstoppable: list[str] = []
+    options.progress("planning alone", 0.0)
+    planned = {jobs: plan_times(jobs, count) for jobs in (1, PLANNED_JOBS)}
     with Lab("switching", read_topology("paper")) as lab:
         styles = ((one, hundred), (pairs,))
         turns = (variants for _ in options.limit.steps(range(rounds)) for variants in styles)
@@ -110,6 +117,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         "off_p99_ms": one.off.p99(),
         "on_p99_ms_100_jobs": hundred.on.p99(),
         "per_pair_on_p99_ms": pairs.on.p99(),
+        "plan_p99_ms": planned[PLANNED_JOBS]["p99_ms"],
         "paper_over_on_median": round(PAPER_S["on"] * 1e3 / median(one.on.total), 1),
     }
     names = {"labelled_1_job": one, "labelled_100_jobs": hundred, "per_pair_2_jobs": pairs}
@@ -123,6 +131,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         },
         "details": {
             "controllers_killed": unstoppable,
+            "planned": list(planned.values()),
             "paper_parts_ms": {name: value * 1e3 for name, value in PAPER_S.items()},
             **{name: {"on": v.on.details(), "off": v.off.details()} for name, v in names.items()},
         },

@@ -32,6 +32,12 @@ def test_entries_counted_are_the_entries_planned(rules: ModuleType, topology: To
     assert counted["messages"] == messages
 
 
+def test_the_planner_alone_answers_every_beginning_and_end_of_staging() -> None:
+    found = bench_module("_plan_times").plan_times(jobs=2, count=2)
+    assert (found["hosts"], found["jobs"], found["plans"]) == (1024, 2, 4)
+    assert 0 < found["median_ms"] <= found["p99_ms"]
+
+
 def test_the_figures_meet_their_bars(rules: ModuleType) -> None:
     answer = rules.run(BenchOptions(quick=True))
     figures = answer["figures"]

@@ -109,6 +109,19 @@ def test_a_switch_over_only_moves_groups_at_the_edge_and_leaves_nothing_to_clean
     assert switches.undelivered(topology) == []
 
 
+def test_status_that_comes_back_sends_what_it_sent_before_and_holds_the_same() -> None:
+    topology, switches = in_force(paper())
+    rounds = []
+    for _ in range(3):
+        on = switches.installer.apply(view_of(topology), separated(topology)).messages
+        held_on = dict(switches.held)
+        off = switches.installer.apply(view_of(topology), PathPlan()).messages
+        rounds.append((on, off, held_on, dict(switches.held)))
+    assert rounds[0][0] == rounds[0][1] > 0
+    assert rounds[1:] == rounds[:1] * 2
+    assert switches.undelivered(topology) == []
+
+
 def test_a_refusal_leaves_every_switch_with_what_it_held() -> None:
     topology, switches = in_force(paper())
     before = dict(switches.held)

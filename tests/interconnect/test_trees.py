@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waystage.events import PathPlan
-from waystage.interconnect import labelled, labels, planner, trees
+from waystage.interconnect import labelled, labels, path_choices, planner, trees
 from waystage.interconnect.collisions import midway
 from waystage.interconnect.generate import fat_tree, leaf_spine, paper
 from waystage.interconnect.soft_table import Packet, SoftNetwork
@@ -94,10 +94,11 @@ def test_more_trees_than_ids_is_an_error() -> None:
 @pytest.fixture
 def few_ids(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Seven ids instead of 4,093, so that new trees keep meeting the ids of old ones."""
-    caches = (labelled.path_choices, labelled._static_rules)
+    caches = (path_choices.path_choices, labelled._static_rules, labelled._class_rules)
     for cache in caches:
         cache.cache_clear()
-    monkeypatch.setattr(labelled, "forest", functools.partial(trees.forest, last_vid=8))
+    for module in (labelled, path_choices):
+        monkeypatch.setattr(module, "forest", functools.partial(trees.forest, last_vid=8))
     yield
     for cache in caches:
         cache.cache_clear()

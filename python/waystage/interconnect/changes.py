@@ -102,7 +102,7 @@ def _group_changes(have: SwitchRules, want: SwitchRules) -> list[tuple[Stage, in
         old = have.groups.get(identity)
         if old is None:
             found.append((PREPARE, _NEW_GROUP, Change(op="add", item=group)))
-        elif old != group:
+        elif old is not group and old != group:
             found.append((SWITCH, _MOVED_GROUP, Change(op="modify", item=group)))
     for identity, group in have.groups.items():
         if identity not in want.groups:

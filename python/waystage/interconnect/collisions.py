@@ -41,11 +41,13 @@ def midway(held: Held, desired: Held) -> Held | None:
 
 def _clashing(held: Held, desired: Held) -> set[int]:
     """Ids for which a switch holds a rule of another tree than the new one."""
+    # Most plans change groups alone, and leave every rule as it is.
+    differing = {switch: want for switch, want in desired.items() if held[switch].rules is not want.rules}
+    if not differing:
+        return set()
     wanted = {vid for want in desired.values() for r in want.rules.values() if (vid := _transit_vid(r))}
     found: set[int] = set()
-    for switch, want in desired.items():
-        if held[switch].rules is want.rules:
-            continue
+    for switch, want in differing.items():
         for key, rule in held[switch].rules.items():
             vid = _transit_vid(rule)
             if vid in wanted and vid is not None:

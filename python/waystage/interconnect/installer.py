@@ -199,7 +199,7 @@ class Installer:
                 return refused
         for switch in self.held:
             # The planner compares by identity first: keep its own values, which are shared and cached.
-            if switch in wanted and self.held[switch] == wanted[switch]:
+            if switch in wanted and _same(self.held[switch], wanted[switch]):
                 self.held[switch] = wanted[switch]
         return []
 
@@ -235,7 +235,9 @@ class Installer:
 
 def changed(held: SwitchRules, changes: Sequence[Change]) -> SwitchRules:
     """What a switch holds after `changes`."""
-    rules, groups = dict(held.rules), dict(held.groups)
+    rules, groups = held.rules, dict(held.groups)
+    if any(isinstance(change.item, Rule) for change in changes):
+        rules = dict(rules)  # else the planner knows by identity that none has changed
     for change in changes:
         item = change.item
         if isinstance(item, Rule):
@@ -248,6 +250,11 @@ def changed(held: SwitchRules, changes: Sequence[Change]) -> SwitchRules:
         else:
             groups[item.group_id] = item
     return SwitchRules(rules=rules, groups=groups)
+
+
+def _same(have: SwitchRules, want: SwitchRules) -> bool:
+    same_rules = have.rules is want.rules or have.rules == want.rules
+    return same_rules and have.groups == want.groups
 
 
 def _reach(live: Topology) -> int:

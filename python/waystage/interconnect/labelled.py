@@ -12,7 +12,6 @@ core switches; a switch-over changes only these.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
 
@@ -21,6 +20,13 @@ from waystage.events import CLASSES, PathPlan, TrafficClass
 from waystage.interconnect import labels, multicast, pipeline, primitives, steering, tags
 from waystage.interconnect.cookies import stamped
 from waystage.interconnect.marks import Mark
+from waystage.interconnect.path_choices import (
+    choices_of,
+    path_choices,
+    primitive_choices,
+    usable_cores,
+    wanted_of,
+)
 from waystage.interconnect.rules import (
     Bucket,
     Field,
@@ -37,7 +43,7 @@ from waystage.interconnect.rules import (
     WriteMetadata,
 )
 from waystage.interconnect.steering import Choices, PathChoice, Uplink
-from waystage.interconnect.trees import Forest, Tree, forest
+from waystage.interconnect.trees import Tree, forest
 from waystage.topology import Topology
 
 Spread = Literal["pair", "destination"]
@@ -57,8 +63,11 @@ def desired(
     static = _static_rules(topology, live, known, plan.spread, plan.seed, marks)
     held: dict[str, SwitchRules] = {}
     trees = forest(topology, live).trees
-    choices = {c: choices_of(topology, live, plan, c) for c in CLASSES}
-    at_edge = steering.rules(topology, plan, choices["mpi"])
+    by_class = [
+        _class_rules(topology, live, traffic, *wanted_of(topology, live, plan, traffic), failover)
+        for traffic in CLASSES
+    ]
+    at_edge = steering.rules(topology, plan, choices_of(topology, live, plan, "mpi"))
     layout, of_primitives = tags.layout_of(topology), dict[str, SwitchRules]()
     if layout is not None and plan.primitives:
         mpi = pipeline.class_code("mpi")
@@ -73,15 +82,10 @@ def desired(
         rules = static[switch]
         groups: dict[int, Group] = {}
         exceptions: dict[RuleKey, Rule] = {}
-        for traffic in CLASSES:
-            code = pipeline.class_code(traffic)
-            for path_index, choice in choices[traffic].get(switch, {}).items():
-                group = _group(trees, pipeline.group_id(code, path_index), code, choice, failover)
-                groups[group.group_id] = group
-                for dst, uplink in choice.exceptions.items():
-                    for prefix in edge_fields(topology, dst):
-                        rule = _exception(trees, traffic, path_index, prefix, uplink)
-                        exceptions[rule.key] = rule
+        for chosen in by_class:
+            if switch in chosen:
+                groups.update(chosen[switch].groups)
+                exceptions.update(chosen[switch].rules)
         exceptions.update((rule.key, rule) for rule in at_edge.get(switch, ()))
         if switch in of_primitives:
             exceptions.update(of_primitives[switch].rules)
@@ -134,93 +138,30 @@ class Paths:
         return (src, *self._between[key], dst)
 
 
-def usable_cores(
-    topology: Topology, live: Topology, plan: PathPlan, traffic: TrafficClass
-) -> tuple[str, ...]:
-    """The core switches of the class that have a tree; all that have one if none of the class does."""
-    rooted = forest(topology, live).trees
-    wanted = set(plan.cores.get(traffic, ()))
-    mine = tuple(core for core in topology.core_switches if core in rooted and core in wanted)
-    return mine or tuple(core for core in topology.core_switches if core in rooted)
-
-
-def choices_of(
-    topology: Topology, live: Topology, plan: PathPlan, traffic: TrafficClass
-) -> dict[str, dict[int, PathChoice]]:
-    """edge switch -> path index -> choice, for a class under a plan."""
-    placed = tuple(sorted(plan.placed.get(traffic, {}).items()))
-    return path_choices(topology, live, usable_cores(topology, live, plan, traffic), placed)
-
-
-def primitive_choices(topology: Topology, live: Topology, plan: PathPlan) -> dict[str, Choices]:
-    """primitive -> edge switch -> path index -> choice, for those that have a core switch with a tree."""
-    rooted = forest(topology, live).trees
-    found: dict[str, Choices] = {}
-    for primitive, wanted in sorted(plan.primitives.items()):
-        usable = tuple(core for core in topology.core_switches if core in rooted and core in wanted)
-        if usable:
-            found[primitive] = path_choices(topology, live, usable)
-    return found
-
-
-@functools.lru_cache(maxsize=128)
-def path_choices(
+@functools.lru_cache(maxsize=32)
+def _class_rules(
     topology: Topology,
     live: Topology,
+    traffic: TrafficClass,
     usable: tuple[str, ...],
-    placed: tuple[tuple[str, tuple[str, ...]], ...] = (),
-) -> dict[str, dict[int, PathChoice]]:
-    """The same for a class that may use the core switches `usable`, with path indexes placed by edge switch."""
-    woods = forest(topology, live)
-    dealt = spread.cores_of_paths(topology.core_switches, usable)
-    rows = dict(placed)
-    found: dict[str, dict[int, PathChoice]] = {}
-    for edge in topology.edge_switches:
-        found[edge] = {}
-        if woods.fewest.get(edge):
-            wanted = rows.get(edge, ())
-            for path_index, home in enumerate(dealt):
-                asked = (
-                    wanted[path_index] if path_index < len(wanted) and wanted[path_index] in usable else home
-                )
-                found[edge][path_index] = _choose(topology, woods, edge, path_index, asked, usable)
+    placed: tuple[tuple[str, tuple[str, ...]], ...],
+    failover: bool,
+) -> dict[str, SwitchRules]:
+    """edge switch -> a class's groups and its exceptions; not to be changed. Switch-overs come back to earlier ones."""
+    trees, code = forest(topology, live).trees, pipeline.class_code(traffic)
+    found: dict[str, SwitchRules] = {}
+    for switch, choices in path_choices(topology, live, usable, placed).items():
+        groups: dict[int, Group] = {}
+        exceptions: dict[RuleKey, Rule] = {}
+        for path_index, choice in choices.items():
+            group = _group(trees, pipeline.group_id(code, path_index), code, choice, failover)
+            groups[group.group_id] = group
+            for dst, uplink in choice.exceptions.items():
+                for prefix in edge_fields(topology, dst):
+                    rule = _exception(trees, traffic, path_index, prefix, uplink)
+                    exceptions[rule.key] = rule
+        found[switch] = SwitchRules(rules=exceptions, groups=groups)
     return found
-
-
-def _choose(
-    topology: Topology, woods: Forest, edge: str, path_index: int, home: str, usable: tuple[str, ...]
-) -> PathChoice:
-    """The path index's own tree if it is shortest; else another of the class, else any shortest tree."""
-    tree = woods.trees.get(home)
-    if tree is not None and edge in tree.up and not tree.down[edge] and not woods.detours(home, edge):
-        default = Uplink(home, tree.up[edge][1])
-        return PathChoice(default, _backup(topology, woods, edge, path_index, default))
-    order = [root for root in (home, *_rotated(usable, path_index)) if root in woods.trees]
-    order += _rotated(tuple(woods.trees), path_index)
-    chosen: dict[str, Uplink] = {}
-    for dst, fewest in woods.fewest[edge].items():
-        root = next(r for r in order if woods.trees[r].hops.get(edge, {}).get(dst) == fewest)
-        chosen[dst] = Uplink(root, woods.trees[root].port(edge, dst))
-    counted = Counter(chosen.values())
-    default = max(
-        counted, key=lambda uplink: (counted[uplink], uplink.root == home, uplink.root, uplink.port)
-    )
-    exceptions = {dst: uplink for dst, uplink in chosen.items() if uplink != default}
-    return PathChoice(default, _backup(topology, woods, edge, path_index, default), exceptions)
-
-
-def _backup(topology: Topology, woods: Forest, edge: str, path_index: int, default: Uplink) -> Uplink | None:
-    """A tree through another port, of any class, for the time between the failure of the port and the next plan."""
-    for root in _rotated(topology.core_switches, path_index + 1):
-        tree = woods.trees.get(root)
-        if tree is not None and edge in tree.up and tree.up[edge][1] != default.port:
-            return Uplink(root, tree.up[edge][1])
-    return None
-
-
-def _rotated(items: tuple[str, ...], by: int) -> tuple[str, ...]:
-    cut = by % max(1, len(items))
-    return (*items[cut:], *items[:cut])
 
 
 def _group(trees: dict[str, Tree], identity: int, code: int, choice: PathChoice, failover: bool) -> Group:

@@ -16,6 +16,8 @@ restores the true address. The label, most significant byte first:
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from waystage import spread
@@ -85,6 +87,7 @@ def format_mac(value: int) -> str:
     return ":".join(f"{value >> shift & 0xFF:02x}" for shift in range(40, -1, -8))
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def parse_mac(text: str) -> int:
     """The inverse of format_mac. Raises ValueError."""
     parts = text.split(":")
