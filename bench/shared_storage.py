@@ -7,8 +7,9 @@ a global controller, whose policy is `null` or `storage-shares` with the shape's
 one alone. `predicted_reduction_pct` is the simulator's, on the same file system.
 
 The simulator predicts every turn of every case. It is given when each load began, as submission times of jobs: a load
-that begins alone has all loaders until others come, and the reads that it has in service by then go on. The real delays
-of the control plane are as many times shorter as the servers are slower. `prediction_error_pct` is the largest
+that begins alone has all loaders until others come, and the reads that it has in service by then go on. The memory of a
+load, which with large files allows fewer reads than it has loaders, is the real one. The real delays of the control plane
+are as many times shorter as the servers are slower. `prediction_error_pct` is the largest
 difference from the longest of the loads as measured, without the start of their programs; also of `CASES`, with other
 numbers of jobs, targets and files, other sizes and loaders: one turn of each in a full run.
 
@@ -46,6 +47,7 @@ from waystage.experiment.schema import (
     SimOptions,
     Staging,
 )
+from waystage.loader.loader import MEMORY_BYTES
 from waystage.worlds.lab import pfs
 from waystage.worlds.lab.pfs.validity import late_pct
 from waystage.worlds.sim.runner import SimWorld
@@ -243,7 +245,12 @@ def _predict(case: Case, policy: str, starts: list[float], folder: Path) -> floa
     requests = -(-case.size // REQUEST)
     alone_s = requests * targets.latency_ms / 1e3 + case.size / targets.read_per_s
     stage_in = Staging(
-        bytes=case.files * size, file_system="fs", stripes="all", loaders=case.loaders, object_bytes=size
+        bytes=case.files * size,
+        file_system="fs",
+        stripes="all",
+        loaders=case.loaders,
+        object_bytes=size,
+        memory=MEMORY_BYTES // SCALE,
     )
     system = FileSystem(
         name="fs",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,6 +163,28 @@ def test_a_leg_has_no_more_streams_than_objects_left() -> None:
     assert ends(made)[number] == pytest.approx(400 / 80 + 1)
 
 
+def test_large_objects_are_read_by_as_many_loaders_as_memory_has_room_for() -> None:
+    made = network()
+    # Four loaders would read two objects each at 80 B/s. Memory has room for two: 150 B/s.
+    number = made.start(flow("a", 800, loaders=4, object_bytes=100, memory_bytes=299))
+    assert ends(made)[number] == pytest.approx(800 / 150)
+
+
+def test_targets_share_the_memory_of_a_flow_until_one_of_them_has_ended() -> None:
+    made = network(**{"fs:1": CURVE, "fs:2": 100.0})
+    legs = (Leg("c1", "c1", 0.75, ("fs:0",)), Leg("c1", "c1", 0.25, ("fs:1",)))
+    two = msgspec.structs.replace(flow("a", 800, loaders=4, object_bytes=100, memory_bytes=200), legs=legs)
+    number = made.start(two)
+    # One loader for each at 100 B/s: at 2 s the second target has ended. The first then has both.
+    assert ends(made)[number] == pytest.approx(2 + 400 / 150)
+
+
+def test_memory_for_less_than_an_object_lets_one_loader_read() -> None:
+    made = network()
+    number = made.start(flow("a", 300, loaders=4, object_bytes=100, memory_bytes=50))
+    assert ends(made)[number] == pytest.approx(3.0)
+
+
 Change = tuple[float, int, int | None, bool, int]
 
 
@@ -177,12 +200,16 @@ Change = tuple[float, int, int | None, bool, int]
         max_size=12,
     ),
     st.sampled_from([0, 70, 100, 5000]),
+    st.sampled_from([0, 50, 250]),
 )
-def test_whatever_is_asked_no_byte_is_lost_or_moved_twice(changes: list[Change], objects: int) -> None:
+def test_whatever_is_asked_no_byte_is_lost_or_moved_twice(
+    changes: list[Change], objects: int, memory: int
+) -> None:
     """Progress never falls, never passes the total, and each flow ends once when it is let go."""
     made = network()
     numbers = {
-        made.start(flow(f"f{i}", 500 * (i + 1), piece_bytes=300, object_bytes=objects)) for i in range(3)
+        made.start(flow(f"f{i}", 500 * (i + 1), piece_bytes=300, object_bytes=objects, memory_bytes=memory))
+        for i in range(3)
     }
     ended: list[int] = []
     seen: dict[str, int] = {}
@@ -287,6 +314,7 @@ jobs: {{count: 1, nodes: 1, due_s: 30, stage_in: {{bytes: 1 MB}}, compute: {{pro
         ("file_system: fs, stripes: all}", "file_system: sf}|there is no file system 'sf'"),
         ("path: far", "path: near|there is no wide-area path 'near'"),
         ("stripes: all}\n  compute", "stripes: 3}\n  compute|3 stripes; fs has 2 targets"),
+        ("stripes: all}\n  compute", "stripes: all, memory: 1 MB}\n  compute|memory: needs object_bytes"),
         ("targets: 2, ", "targets: 2, hosts: [x9], |there is no node 'x9'"),
         ("bytes_per_s: 4 MB", "bytes_per_s: 4 MB, slowdown: [[2, 1], [1, 2]]|readers must rise"),
         ("name: c, path", "name: c, mode: rude, path|mode"),

@@ -42,7 +42,18 @@ _FORMS: dict[Kind, _Form] = {
         Experiment,
         "an experiment",
         "name, topology, policies, jobs",
-        frozenset({"aggregator_bytes_per_s", "buffer", "bytes", "bytes_per_s", "message", "tmpfs"}),
+        frozenset(
+            {
+                "aggregator_bytes_per_s",
+                "buffer",
+                "bytes",
+                "bytes_per_s",
+                "memory",
+                "message",
+                "object_bytes",
+                "tmpfs",
+            }
+        ),
     ),
     "sweep": _Form(
         Sweep,

@@ -80,6 +80,8 @@ def _striped(experiment: Experiment) -> Iterator[tuple[Key, Striped]]:
 
 
 def _check_striped(key: Key, what: Striped, systems: dict[str, FileSystem]) -> None:
+    if what.memory is not None and what.object_bytes is None:
+        raise Problem((*key, "memory"), "needs object_bytes, what a loader holds at once: give it too")
     if what.file_system is None:
         return
     system = systems.get(what.file_system)

@@ -106,13 +106,14 @@ class WidePath(Part, frozen=True, kw_only=True):
 
 class Striped(Part, frozen=True, kw_only=True):
     """Data on `stripes` targets of a file system of the file, read or written by `loaders` for each; none: no file
-    system limits it. Each loader moves `object_bytes` at once.
+    system limits it. Each loader moves `object_bytes` at once, and all of a flow together no more than `memory`.
     """
 
     file_system: str | None = None
     stripes: Positive | Literal["all"] = 1
     loaders: Annotated[int, Meta(ge=1, le=4096)] = 1
     object_bytes: Bytes | None = None
+    memory: Bytes | None = None
 
 
 class WideCopy(Striped, frozen=True, kw_only=True):

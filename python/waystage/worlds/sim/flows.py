@@ -9,7 +9,8 @@ all its legs cross. Other settings change what a run is made of: it is stopped, 
 Acknowledgements are runs beside the legs and keep to no setting.
 
 A loader that reads object by object (`object_bytes`) does not give up a read in service: with fewer loaders or a pause
-every read in service ends first, at the pace of all of them, and a leg has no more streams than objects left.
+every read in service ends first, at the pace of all of them, and a leg has no more streams than objects left. What is in
+service is in the loaders' memory: with few large objects that, and not their number, says how many read at once.
 """
 
 from __future__ import annotations
@@ -141,14 +142,18 @@ class Flows:
         active = self._active[number]
         if run in active.acknowledging:
             self._routes.release(active.acknowledging.pop(run))
+        leg_ended = False
         for moving in active.moving:
             if moving.run == run:
                 moving.run, moving.left = -1, 0.0
+                leg_ended = not moving.rest
                 if moving.rest and not active.settings.paused:
                     self._read_on(number, moving)
-                elif not moving.rest and active.flow.leg_ended is not None:
+                elif leg_ended and active.flow.leg_ended is not None:
                     active.flow.leg_ended(moving.index)
         if active.acknowledging or any(moving.remains for moving in active.moving):
+            if leg_ended and active.flow.memory_bytes:
+                self._start_anew(number)  # Its part of the memory is for the others now.
             return False
         self._release(active)
         if active.later > 0:
@@ -267,7 +272,7 @@ class Flows:
     def _read_on(self, number: int, moving: _Moving) -> None:
         """Start what a leg reads next: whole rounds of its loaders, and last a round of fewer."""
         active = self._active[number]
-        streams = active.settings.loaders or active.flow.loaders
+        streams = self._allowed(active, moving)
         size = moving.rest
         if moving.size:
             objects = max(1, round(moving.rest / moving.size))
@@ -275,11 +280,22 @@ class Flows:
             size = moving.rest * (objects // streams * streams) / objects
         self._stream(number, moving, streams, size)
 
+    def _allowed(self, active: _Active, moving: _Moving) -> int:
+        """How many streams of a leg may read at once: its loaders, and no more than its part of the memory. Legs that have
+        something left share the memory equally."""
+        loaders = active.settings.loaders or active.flow.loaders
+        if not active.flow.memory_bytes or not active.flow.object_bytes:
+            return loaders
+        fits = active.flow.memory_bytes // active.flow.object_bytes
+        sharing = [other.index for other in active.moving if other.remains > 0 or other is moving]
+        least, more = divmod(fits, len(sharing))
+        return min(loaders, max(1, least + (sharing.index(moving.index) < more)))
+
     def _drain(self, number: int, serving: Sequence[float]) -> None:
         """Unless loaders are added, each first ends its read in service, of which `serving` bytes are left."""
         active = self._active[number]
-        allowed = 0 if active.settings.paused else active.settings.loaders or active.flow.loaders
         for moving, size in zip(active.moving, serving, strict=True):
+            allowed = 0 if active.settings.paused else self._allowed(active, moving)
             if size and moving.streams >= allowed:
                 self._stream(number, moving, moving.streams, min(moving.rest, size * moving.streams), size)
 

@@ -135,6 +135,7 @@ class SimParts:
             job_id=start.job_id,
             loaders=what.loaders,
             object_bytes=what.object_bytes or 0,
+            memory_bytes=what.memory or 0,
             pause_s=self._options.transfer_s,
             **about,
         )

@@ -47,7 +47,8 @@ class Leg(msgspec.Struct, frozen=True):
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
     """A movement with an identity: reported while it runs, and open to actions. Bytes are payload.
 
-    Each leg moves its share with `loaders` streams at once, each object by object of `object_bytes` (0: no objects).
+    Each leg moves its share with `loaders` streams at once, each object by object of `object_bytes` (0: no objects). The
+    objects in service of all legs are at most `memory_bytes` (0: no limit), but at least one for each leg.
     With `piece_bytes` the bytes go piece by piece; a pause of `pause_s` precedes each piece. `weight` is that of each
     stream in max-min shares. `leg_ended` is called with the index of each leg at its end.
     """
@@ -62,6 +63,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str | None = None
     loaders: int = 1
     object_bytes: int = 0
+    memory_bytes: int = 0
     mode: str | None = None
     pause_s: float = 0.0
     piece_bytes: int = 0
@@ -177,6 +179,7 @@ class Resources:
             destination=here if copy.direction == "in" else far,
             loaders=copy.loaders,
             object_bytes=copy.object_bytes or 0,
+            memory_bytes=copy.memory or 0,
             mode=copy.mode,
             pause_s=2 * path.rtt_s,
         )
