@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,7 @@ def kills_after_its_file(here: Any, path: str) -> str:
     if fresh:
         os.kill(os.getpid(), signal.SIGKILL)
     return Path(path).read_text()
+
+
+def has_imported(here: Any, module: str) -> bool:
+    return module in sys.modules

@@ -65,6 +65,19 @@ def test_every_task_gives_its_result_once_also_those_that_follow_from_others(clu
     assert sorted(found) == sorted(expected)
 
 
+def test_workers_import_what_tasks_need_before_the_first_of_them(cluster: DaskCluster) -> None:
+    with join(Where(cluster.address)) as engine:
+        engine.prepare(["no_module_of_this_name", "colorsys"])
+
+        def imported() -> bool:
+            found: list[bool] = []
+            tasks = [Task(f"look {n}", node_tasks.has_imported, ("colorsys",)) for n in range(4)]
+            engine.run(tasks, lambda task, value: found.append(value), no_progress)
+            return all(found)
+
+        until(imported)
+
+
 def test_a_worker_killed_in_the_middle_costs_only_its_task(cluster: DaskCluster, tmp_path: Path) -> None:
     folder = tmp_path / "said"
     folder.mkdir()

@@ -30,8 +30,9 @@ from waystage.catalog.targets import Objects, Targets
 ENTRY_COST = 1 << 16
 """Bytes whose transfer takes about as long as the metadata of one entry."""
 
-LEAST_COST, MOST_COST = 4 << 20, 16 << 30
-"""Of a range: at least far more than the scheduler takes for a task, at most what may be lost with a worker."""
+LEAST_COST, MOST_COST = 1 << 20, 16 << 30
+"""Of a range: at least more than the scheduler takes for a task, some 10 ms, at most what may be lost with a worker. Tasks are
+as small as that only at the end, where all nodes but the one with the last task wait for it."""
 
 LARGE_BYTES = 256 << 20
 """A file from this size on is a separate task: its parts are kept when the task is run again."""

@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from waystage.catalog.errors import CatalogError, CatalogHidden
 from waystage.catalog.manifest import GAPS, HIDDEN, MANIFEST, Manifest, Part, explain, is_catalog, read
@@ -30,6 +29,9 @@ from waystage.catalog.options import REPLACED
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
 from waystage.catalog.sealed import DAMAGE, HeldFile, short
 from waystage.catalog.summary import Summary
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 __all__ = [
     "GAPS",
@@ -127,6 +129,8 @@ class Catalog:
 
         `columns` has those that `which` asks for. Row groups whose statistics exclude `which` are not read.
         """
+        import pyarrow.dataset as ds  # It takes a third of a second, and many commands scan nothing.
+
         for file in self._entries:
             with damage_named(self.path):
                 part = _fragment(file)
@@ -155,6 +159,8 @@ class Catalog:
         return pa.concat_tables(tables) if tables else DIRECTORIES.empty_table()
 
     def _dataset(self, files: Sequence[HeldFile]) -> ds.Dataset:
+        import pyarrow.dataset as ds
+
         if not files:
             return ds.dataset(ENTRIES.empty_table())
         fragments = [_fragment(file) for file in files]
@@ -252,6 +258,8 @@ def damage_named(path: Path) -> Iterator[None]:
 
 
 def _fragment(file: HeldFile) -> ds.ParquetFileFragment:
+    import pyarrow.dataset as ds
+
     form = ds.ParquetFileFormat(dictionary_columns=WORDS)
     return form.make_fragment(file.open())
 

@@ -96,9 +96,9 @@ def build(
         if nodes is None:
             built = build_catalog(tree, target, options, progress)
         else:
-            from waystage.catalog.on_nodes import build_on_nodes
+            with joined(nodes, output, "waystage.catalog.on_nodes") as engine:
+                from waystage.catalog.on_nodes import build_on_nodes
 
-            with joined(nodes, output) as engine:
                 built = build_on_nodes(engine, tree, target, options, progress)
         made = make_sums(target, threads, progress) if checksums else None
     _say(built, output, made)

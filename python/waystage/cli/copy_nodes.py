@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from waystage.copying.on_nodes import Copied
     from waystage.nodes import Where
 
+MODULES = ("waystage.copying.on_nodes", "pyarrow.dataset")
+"""What tasks of copies need."""
+
 NOT_ON_NODES = ("statistics", "log_file", "copy_links", "reflink")
 
 
@@ -49,7 +52,6 @@ def copy_on_nodes(
     rate_bytes_per_s: int | None,
 ) -> Copied:
     """Copy by the workers of `nodes`. Raises what the copy raises, and UserError where a list or a catalog is of one file."""
-    from waystage.copying.on_nodes import copy_file_on_nodes, copy_on_nodes
     from waystage.flows import job_of
 
     if Path(source).is_file():
@@ -58,7 +60,9 @@ def copy_on_nodes(
                 f"{source} is a file: --catalog and --files-from are of a directory; omit them",
                 ExitCode.USAGE,
             )
-        with output.progress() as progress, joined(nodes, output) as engine:
+        with output.progress() as progress, joined(nodes, output, *MODULES) as engine:
+            from waystage.copying.on_nodes import copy_file_on_nodes
+
             return copy_file_on_nodes(
                 engine,
                 Path(source),
@@ -69,7 +73,9 @@ def copy_on_nodes(
                 rate_bytes_per_s=rate_bytes_per_s,
                 job_id=job_of(None),
             )
-    with output.progress() as progress, joined(nodes, output) as engine:
+    with output.progress() as progress, joined(nodes, output, *MODULES) as engine:
+        from waystage.copying.on_nodes import copy_on_nodes
+
         return copy_on_nodes(
             engine,
             Path(source),

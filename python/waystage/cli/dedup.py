@@ -44,6 +44,9 @@ LARGEST_CHUNK = 1 << 16
 PARTS_A_RANK = 4
 """An interrupted run repeats at most one part, a quarter of a rank's work."""
 
+MODULE = "waystage.dedup.on_nodes"
+"""What tasks of many nodes need."""
+
 
 def _method(context: click.Context, parameter: click.Parameter, value: str) -> str:
     match = re.fullmatch(r"fast|fsc|fixed:([0-9]{1,5})", value)
@@ -192,9 +195,9 @@ def _on_nodes(
     options: DedupOptions,
     output: Output,
 ) -> None:
-    from waystage.dedup.on_nodes import parts_on_nodes, profile_on_nodes
+    with output.progress() as progress, joined(nodes, output, MODULE) as engine:
+        from waystage.dedup.on_nodes import parts_on_nodes, profile_on_nodes
 
-    with output.progress() as progress, joined(nodes, output) as engine:
         if parts_in is None:
             report = profile_on_nodes(engine, source, options, progress, directory=nodes.directory)
         else:
@@ -210,11 +213,12 @@ def _on_nodes(
 
 
 def _merged_on_nodes(nodes: Where, paths: list[Path], output: Output) -> Report:
-    from waystage.dedup.on_nodes import merge_on_nodes
     from waystage.nodes.shared import needed
 
     marks = [needed(folder) for folder in sorted({path.parent for path in paths})]
-    with output.progress() as progress, joined(nodes, output) as engine:
+    with output.progress() as progress, joined(nodes, output, MODULE) as engine:
+        from waystage.dedup.on_nodes import merge_on_nodes
+
         return merge_on_nodes(engine, paths, progress, directory=nodes.directory, marks=marks)
 
 

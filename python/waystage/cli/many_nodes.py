@@ -72,11 +72,13 @@ def _where(scheduler: str | None, slurm: int | None, directory: Path | None) -> 
 
 
 @contextmanager
-def joined(nodes: Where, output: Output) -> Iterator[Engine]:
-    """The engine. Raises NodesError."""
+def joined(nodes: Where, output: Output, *modules: str) -> Iterator[Engine]:
+    """The engine, whose workers import `modules` meanwhile: what is imported here takes as long there. Raises NodesError."""
     from waystage.nodes import join
 
     if warning := nodes.warning():
         output.note(f"warning: {warning}")
     with join(nodes) as engine:
+        if modules:
+            engine.prepare(modules)
         yield engine

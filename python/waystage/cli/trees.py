@@ -41,9 +41,9 @@ def _compared(first: Path, second: Path, wanted: Wanted, nodes: Where | None, ou
 
         with output.progress() as progress:
             return compare(first, second, wanted, progress)
-    from waystage.trees_on_nodes import compare_on_nodes
+    with output.progress() as progress, joined(nodes, output, "waystage.trees_on_nodes") as engine:
+        from waystage.trees_on_nodes import compare_on_nodes
 
-    with output.progress() as progress, joined(nodes, output) as engine:
         return compare_on_nodes(engine, first, second, wanted, progress, directory=nodes.directory)
 
 

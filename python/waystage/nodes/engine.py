@@ -102,6 +102,14 @@ class Engine:
         except (OSError, TimeoutError) as error:
             raise self._gone() from error
 
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Let the workers that are there import `modules`, while this process goes on. Raises NodesError where the
+        scheduler is gone."""
+        try:
+            self._client.run(remote.prepare, tuple(modules), on_error="ignore")
+        except (OSError, TimeoutError) as error:
+            raise self._gone() from error
+
     def run(
         self,
         tasks: Iterable[Task],

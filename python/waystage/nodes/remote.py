@@ -8,6 +8,7 @@ Must not know: what tasks do, how they are scheduled.
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import pickle
 import socket
@@ -120,6 +121,17 @@ def inspect(job: Job) -> str:
                 why = f"cannot be read there: {error.strerror}: mount it there, or stop the worker on {node}"
             return f"{node}: {display(mark.shown)} {why}"
     return ""
+
+
+def prepare(modules: tuple[str, ...]) -> None:
+    """Import what tasks will need, beside whatever this worker does: its first task would otherwise wait for it."""
+
+    def load() -> None:
+        for name in modules:
+            with suppress(Exception):  # The task that needs it says what is wrong.
+                importlib.import_module(name)
+
+    threading.Thread(target=load, name="waystage-prepare", daemon=True).start()
 
 
 _checked: dict[str, str] = {}
