@@ -172,7 +172,10 @@ def nodes(count: int, link_bit_s: int) -> Iterator[Nodes]:
     for program in ("ip", "tc", "nsenter", "unshare", "mount", "umount"):
         installed(program)
     folder = Path(tempfile.mkdtemp(prefix="waystage-io-nodes-"))
-    made = Nodes(folder, f"wsio{os.getpid()}-", tuple(f"ionode{index}" for index in range(count)))
+    # Open MPI names shared memory by host, user and a job that is numbered by a process id, and each launch has its own
+    # process namespace: only host names tell apart what runs beside it.
+    names = tuple(f"ionode{index}-{os.getpid()}" for index in range(count))
+    made = Nodes(folder, f"wsio{os.getpid()}-", names)
     try:
         _build(made, link_bit_s)
         yield made

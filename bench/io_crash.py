@@ -4,11 +4,13 @@ Three nodes as namespaces, six ranks. A program writes for some seconds through 
 and syncs, while processes are killed by SIGKILL at random moments: aggregators of random nodes, successors that have
 just begun among them, and in one kill of four the controller with the nodes' flow agent and the policy `elastic-io`.
 Each node starts its aggregator again, and the controller is started again within 2 s. One run of five is MPICH's, the
-others are Open MPI's.
+others are Open MPI's. Every other run has `--write-behind`, mostly with slow storage, so that kills meet windows that are
+in memory only. What it promises is tested: an aggregator is killed once a write has begun and ended after the last kill.
 
 - `wrong_bytes`: in the file at the end, and as read back by the program.
 - `failed_runs`: the program failed; `hung_runs`: it did not end in time; neither had its aggregators given up.
 - `controller_kills`: of the kills.
+- `behind_wrong_bytes`, `behind_failed_runs`, `behind_kills`: of these, those with `--write-behind`.
 - `lost_s`: time of writes above their median, by the number of kills.
 - `fallback_runs`: in the details, runs in which the aggregators were given up for the MPI library's own way.
 """
@@ -39,7 +41,7 @@ from waystage.bench import BenchError, BenchOptions, installed, run_program
 KILLS, KILLS_QUICK = 100, 6
 NODES, RANKS = 3, 6
 LINK_BIT_S = 2_000_000_000
-RUN_S = 30.0
+RUN_S, RUN_S_QUICK = 30.0, 15.0
 WORDS = 1 << 16
 """Of a rank and round: 1.5 MiB a round."""
 PAUSE_S = (0.2, 8.0)
@@ -49,6 +51,10 @@ LIMIT_S = 150.0
 """For the end after the program's own time: more than the lease of its operations."""
 SOURCE = Path(__file__).parent / "collective_peers" / "crash.c"
 TAG = "WAYSTAGE_BENCH_TAG"
+DELAYS_US = (0, 5_000, 30_000, 100_000)
+"""Of a window, in runs with write-behind."""
+SETTLED_ROUNDS = 2
+"""The operation in progress at a kill, and one that began after it: at its begin nothing was behind."""
 TAKES_S = 600, 60
 
 
@@ -62,14 +68,36 @@ class _Counts:
     fallbacks: int = 0
     rounds: int = 0
     above_s: float = 0.0
+    runs: int = 0
     complaints: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A program, and how it is run."""
+
+    library: str
+    program: Path
+    file: Path
+    seconds: float
+    delay_us: int | None
+    """With write-behind, else None."""
+
+    def rounds(self) -> int:
+        """Writes that have ended."""
+        with contextlib.suppress(OSError):
+            return int.from_bytes(self.progress.read_bytes(), sys.byteorder)
+        return 0
+
+    @property
+    def progress(self) -> Path:
+        return self.file.with_suffix(".rounds")
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     kills = options.repetitions or (KILLS_QUICK if options.quick else KILLS)
     chance = random.Random(20)
-    counts = _Counts()
-    runs = 0
+    written, behind = _Counts(), _Counts()
     with (
         tempfile.TemporaryDirectory(prefix="waystage-io-crash-") as folder,
         nodes(NODES, LINK_BIT_S) as made,
@@ -77,29 +105,41 @@ def run(options: BenchOptions) -> dict[str, Any]:
     ):
         programs = _compiled(Path(folder))
         controller = stack.enter_context(Controller(Path(folder)))
-        for _ in options.limit.steps(itertools.count()):
-            if counts.kills >= kills or counts.hung + counts.failed >= 10:
+        for number in options.limit.steps(itertools.count()):
+            done = written.kills + behind.kills
+            enough = done >= kills and behind.runs > 0
+            if enough or sum(each.hung + each.failed for each in (written, behind)) >= 10:
                 break
-            options.progress(f"{counts.kills} of {kills} kills", counts.kills / kills)
-            library = "mpich" if runs % 5 == 4 else "openmpi"
-            _one(made, library, programs[library], Path(folder) / "file", controller, chance, counts)
-            runs += 1
-    if counts.kills == 0:
+            options.progress(f"{done} of {kills} kills", done / kills)
+            library = "mpich" if number % 5 == 4 else "openmpi"
+            is_behind = number % 2 == 1
+            delay_us = chance.choice(DELAYS_US) if is_behind else None
+            run_s = RUN_S_QUICK if options.quick else RUN_S
+            what = _Run(library, programs[library], Path(folder) / "file", run_s, delay_us)
+            counts = behind if is_behind else written
+            counts.runs += 1
+            _one(made, what, f"{os.getpid()}-{number}", controller, chance, counts)
+    both = (written, behind)
+    done = sum(each.kills for each in both)
+    if done == 0:
         raise BenchError("no aggregator process was found to kill")
     return {
         "figures": {
-            "wrong_bytes": counts.wrong,
-            "failed_runs": counts.failed,
-            "hung_runs": counts.hung,
-            "kills": counts.kills,
-            "controller_kills": counts.controller_kills,
-            "lost_s": round(counts.above_s / counts.kills, 2),
+            "wrong_bytes": sum(each.wrong for each in both),
+            "failed_runs": sum(each.failed for each in both),
+            "hung_runs": sum(each.hung for each in both),
+            "kills": done,
+            "controller_kills": sum(each.controller_kills for each in both),
+            "behind_wrong_bytes": behind.wrong,
+            "behind_failed_runs": behind.failed + behind.hung,
+            "behind_kills": behind.kills,
+            "lost_s": round(sum(each.above_s for each in both) / done, 2),
         },
         "details": {
-            "runs": runs,
-            "rounds": counts.rounds,
-            "fallback_runs": counts.fallbacks,
-            "complaints": counts.complaints,
+            "runs": {"written": written.runs, "behind": behind.runs},
+            "rounds": {"written": written.rounds, "behind": behind.rounds},
+            "fallback_runs": sum(each.fallbacks for each in both),
+            "complaints": [*written.complaints, *behind.complaints],
             "nodes": NODES,
             "ranks": RANKS,
         },
@@ -117,24 +157,30 @@ def _compiled(folder: Path) -> dict[str, Path]:
 
 def _one(
     made: Nodes,
-    library: str,
-    program: Path,
-    file: Path,
+    what: _Run,
+    tag: str,
     controller: Controller,
     chance: random.Random,
     counts: _Counts,
 ) -> None:
     """One run with kills."""
-    file.unlink(missing_ok=True)
-    words = [program, RUN_S, WORDS, file]
-    launch = made.mpich(RANKS, words) if library == "mpich" else made.open_mpi(RANKS, words)
-    tag = f"{os.getpid()}-{counts.kills}-{counts.hung}"
+    for old in (what.file, what.progress):
+        old.unlink(missing_ok=True)
+    delay = made.folder / "delay"
+    delay.write_text(str(what.delay_us or 0), encoding="ascii")
+    words = [what.program, what.seconds, WORDS, what.file, what.progress]
+    launch = made.mpich(RANKS, words) if what.library == "mpich" else made.open_mpi(RANKS, words)
+    is_behind = what.delay_us is not None
+    name = f"{what.library}, write-behind" if is_behind else what.library
     began = time.time()
-    command = made.contained([sys.executable, "-m", "waystage", "mpi", "--io", "--job", "1", "--", *launch])
+    ours = [sys.executable, "-m", "waystage", "mpi", "--io", *["--write-behind"] * is_behind, "--job", "1"]
+    command = made.contained([*ours, "--", *launch])
+    variables = {"TMPDIR": str(made.folder), TAG: tag, "WAYSTAGE_IO_DELAY_FILE": str(delay)}
+    may_kill_at = 0
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command,
-            env={**os.environ, **controller.environment, "TMPDIR": str(made.folder), TAG: tag},
+            env={**os.environ, **controller.environment, **variables},
             cwd=made.folder,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -142,20 +188,22 @@ def _one(
             start_new_session=True,
         )
         try:
-            deadline = time.monotonic() + RUN_S + LIMIT_S
+            deadline = time.monotonic() + what.seconds + LIMIT_S
             next_kill = time.monotonic() + chance.uniform(1.0, 4.0)
             while process.poll() is None and not _text(out).endswith("}\n"):
                 if time.monotonic() > deadline:
                     counts.hung += 1
-                    counts.complaints.append(f"{library}: no end; {_text(errors)[-200:].strip()}")
+                    counts.complaints.append(f"{name}: no end; {_text(errors)[-2000:].strip()}")
                     return
                 controller.look()
-                if time.monotonic() > next_kill and file.exists():
+                settled = not is_behind or what.rounds() >= may_kill_at
+                if time.monotonic() > next_kill and what.file.exists() and settled:
                     if chance.random() < CONTROLLER_SHARE:
                         killed = controller.kill(chance.uniform(0.0, 2.0))
                         counts.controller_kills += killed
                     else:
                         killed = _kill_one(f"{TAG}={tag}", chance)
+                        may_kill_at = what.rounds() + SETTLED_ROUNDS
                     counts.kills += killed
                     next_kill = time.monotonic() + chance.uniform(*PAUSE_S)
                 time.sleep(0.01)
@@ -165,15 +213,15 @@ def _one(
                 process.kill()
             process.wait()
             tidy(began)
-        _judge(library, file, _text(out), _text(errors), counts)
+        _judge(name, what.file, _text(out), _text(errors), counts)
 
 
-def _judge(library: str, file: Path, out: str, errors: str, counts: _Counts) -> None:
+def _judge(name: str, file: Path, out: str, errors: str, counts: _Counts) -> None:
     try:
         printed = json.loads(out.strip().splitlines()[-1])
     except (IndexError, ValueError):
         counts.failed += 1
-        counts.complaints.append(f"{library}: {errors[-300:].strip()}")
+        counts.complaints.append(f"{name}: {errors[-2000:].strip()}")
         return
     counts.rounds += printed["rounds"]
     counts.above_s += printed["above_s"]
@@ -182,7 +230,7 @@ def _judge(library: str, file: Path, out: str, errors: str, counts: _Counts) -> 
         counts.fallbacks += 1
     if "not through aggregators" in errors:
         counts.failed += 1
-        counts.complaints.append(f"{library}: {errors[-300:].strip()}")
+        counts.complaints.append(f"{name}: {errors[-2000:].strip()}")
 
 
 def _kill_one(tag: str, chance: random.Random) -> int:

@@ -1,14 +1,16 @@
-/* Writes and reads collectively for some time: crash SECONDS WORDS PATH. Each round all ranks write WORDS 32-bit words
- * each, in
- * blocks in turn, into one of SLOTS parts of the file; every fifth round is synced and read back, and after every odd
- * one a part of an earlier round is read. Word i of round r is
- * i x 2654435761 + 12345 + r. Rank 0 prints one line of JSON: rounds, slots, words of a round, wrong bytes read back,
+/* Writes and reads collectively for some time: crash SECONDS WORDS PATH PROGRESS. Each round all ranks write WORDS 32-bit
+ * words each, in blocks in turn, into one of SLOTS parts of the file; every fifth round is synced and read back, and
+ * after every odd one a part of an earlier round is read. Word i of round r is i x 2654435761 + 12345 + r. The file
+ * PROGRESS has the number of writes that have ended, an int. Rank 0 prints one line of JSON: rounds, slots, words of a round, wrong bytes read back,
  * the median time of a write and the time above it of all writes, in seconds.
  */
+#define _XOPEN_SOURCE 700
+#include <fcntl.h>
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { SLOTS = 8, BLOCK = 256, MOST = 1 << 20 };
 
@@ -38,7 +40,7 @@ static uint32_t word(int i, int rank, int ranks, int round)
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
-    if (argc != 4)
+    if (argc != 5)
         MPI_Abort(MPI_COMM_WORLD, 2);
     double seconds = atof(argv[1]);
     int words = atoi(argv[2]) / BLOCK * BLOCK, rank, ranks, round = 0, go = 1;
@@ -51,6 +53,7 @@ int main(int argc, char **argv)
     MPI_Type_vector(words / BLOCK, BLOCK, BLOCK * ranks, MPI_UINT32_T, &strided);
     MPI_Type_create_resized(strided, 0, (MPI_Aint)words * 4 * ranks, &type);
     MPI_Type_commit(&type);
+    int progress = rank == 0 ? open(argv[4], O_WRONLY | O_CREAT, 0666) : -1;
     MPI_File file;
     check(MPI_File_open(MPI_COMM_WORLD, argv[3], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file), "open");
     check(MPI_File_set_view(file, (MPI_Offset)rank * BLOCK * 4, MPI_UINT32_T, type, "native", MPI_INFO_NULL), "view");
@@ -61,6 +64,9 @@ int main(int argc, char **argv)
         double start = MPI_Wtime();
         check(MPI_File_write_at_all(file, at, data, words, MPI_UINT32_T, MPI_STATUS_IGNORE), "write");
         took[round] = MPI_Wtime() - start;
+        int ended = round + 1;
+        if (rank == 0 && pwrite(progress, &ended, sizeof ended, 0) != sizeof ended)
+            MPI_Abort(MPI_COMM_WORLD, 3);
         if (round % 5 == 4) {
             check(MPI_File_sync(file), "sync");
             check(MPI_File_read_at_all(file, at, back, words, MPI_UINT32_T, MPI_STATUS_IGNORE), "read");
