@@ -1,9 +1,11 @@
-/* What a file view costs a client, and a fragmented write an aggregator: cost view|peak NUMBER PATH.
+/* What a file view costs a client, a fragmented write an aggregator, a small write a program: cost view|peak|small
+ * NUMBER PATH.
  *
  * view: MPI_File_set_view of a vector of NUMBER blocks of 8 bytes, 64 bytes apart: `view_us`, the longest of any rank,
  * and `view_kib`, how much the rank's resident memory grew at most. peak: NUMBER extents of 8 bytes a rank,
  * interleaved, are written and read back; `peak_kib` is how much the resident memory of the aggregator process on this
- * node grew at most, 0 where there is none.
+ * node grew at most, 0 where there is none. small: NUMBER writes of 4 KiB a rank, one after the other, are written and
+ * read back; `small_us` is the median time of a write.
  */
 #include <dirent.h>
 #include <mpi.h>
@@ -135,15 +137,56 @@ static void peak(int64_t extents, const char *path)
     free(read);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void small(int64_t calls, const char *path)
+{
+    enum { WORDS = 512 };
+    uint64_t words[WORDS], read[WORDS];
+    long long wrong = 0, all_wrong;
+    double *took = calloc((size_t)calls + 1, sizeof *took);
+    MPI_File file = open_file(path);
+    if (took == NULL)
+        die("out of memory");
+    /* One more before: connections are made with the first. */
+    for (int64_t call = 0; call <= calls; call++) {
+        for (int i = 0; i < WORDS; i++)
+            words[i] = (uint64_t)((call * ranks + rank) * WORDS + i) * 0x9e3779b97f4a7c15u;
+        MPI_Barrier(MPI_COMM_WORLD);
+        double began = MPI_Wtime();
+        MPI_Offset at = (call * ranks + rank) * (MPI_Offset)sizeof words;
+        check(MPI_File_write_at_all(file, at, words, sizeof words, MPI_BYTE, MPI_STATUS_IGNORE), "write_at_all");
+        took[call] = MPI_Wtime() - began;
+    }
+    for (int64_t call = 0; call <= calls; call++) {
+        MPI_Offset at = (call * ranks + rank) * (MPI_Offset)sizeof words;
+        check(MPI_File_read_at(file, at, read, sizeof read, MPI_BYTE, MPI_STATUS_IGNORE), "read_at");
+        for (int i = 0; i < WORDS; i++)
+            wrong += read[i] == (uint64_t)((call * ranks + rank) * WORDS + i) * 0x9e3779b97f4a7c15u ? 0 : 8;
+    }
+    MPI_Reduce(&wrong, &all_wrong, 1, MPI_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    qsort(took + 1, (size_t)calls, sizeof *took, by_value);
+    if (rank == 0)
+        printf("{\"small_us\": %.1f, \"wrong_read\": %lld}\n", took[1 + calls / 2] * 1e6, all_wrong);
+    MPI_File_close(&file);
+    free(took);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc != 4)
-        die("usage: cost view|peak NUMBER PATH");
+        die("usage: cost view|peak|small NUMBER PATH");
     if (strcmp(argv[1], "view") == 0)
         view(atoll(argv[2]), argv[3]);
+    else if (strcmp(argv[1], "small") == 0 && atoll(argv[2]) > 0)
+        small(atoll(argv[2]), argv[3]);
     else
         peak(atoll(argv[2]), argv[3]);
     MPI_Finalize();
