@@ -235,7 +235,7 @@ def start(tree: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def written(tree: Path) -> int:
-    """Bytes of the temporary file that is filled; it may be renamed between its listing and the look at it."""
+    """Bytes of the temporary file that is filled; it may be renamed between its listing and its stat."""
     sizes = []
     for path in tree.glob("*.part"):
         with suppress(FileNotFoundError):
