@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from waystage.events import LinkUse, PortUse
+from waystage.events import LinkUse, PortUse, UsePart
 from waystage.interconnect import cookies
-from waystage.interconnect.counters import Counters
+from waystage.interconnect.counters import Counters, together
 from waystage.interconnect.generate import paper
 from waystage.interconnect.openflow_wire import FlowCount, PortCount
 
@@ -23,7 +23,7 @@ def port(number: int, rx: int = 0, tx: int = 0, dropped: int = 0) -> PortCount:
     return PortCount(number, rx // 100, tx // 100, rx, tx, 0, dropped)
 
 
-def use(event: LinkUse | None, node: str, number: int) -> PortUse:
+def use(event: LinkUse | UsePart | None, node: str, number: int) -> PortUse:
     assert event is not None
     return next(u for u in event.ports if (u.node, u.port) == (node, number))
 
@@ -95,3 +95,19 @@ def test_ports_by_which_packets_came_are_those_that_work() -> None:
     counters.sample(1 * S, {CABLE.a: ([], [port(CABLE.a_port, rx=500)])})
     assert counters.arrived(CABLE.a, [port(CABLE.a_port, rx=500)]) == []
     assert counters.arrived(CABLE.a, [port(CABLE.a_port, rx=900)]) == [CABLE.a_port]
+
+
+def test_consecutive_readings_add_up_to_what_is_published_once_a_second() -> None:
+    counters = Counters(TOPOLOGY)
+    parts = []
+    for at, (mpi, tx) in enumerate(((0, 0), (100, 150), (100, 150), (400, 600))):
+        read = counters.sample(
+            (at + 1) * S // 10,
+            {CABLE.a: ([flow("tx", CABLE.a_port, mpi)], [port(CABLE.a_port, tx=tx)])},
+        )
+        parts += [read] if read else []
+    event = together(parts)
+    assert (event.interval_ns, event.parts) == (3 * S // 10, tuple(parts))
+    whole = use(event, CABLE.a, CABLE.a_port)
+    assert (whole.bytes, whole.by_class) == (600, {"mpi": 400})
+    assert together(parts[:1]) == LinkUse(interval_ns=S // 10, ports=parts[0].ports)

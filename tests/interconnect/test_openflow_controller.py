@@ -89,6 +89,20 @@ def test_use_is_counted_by_port_and_class(world: World) -> None:
     assert any(used(e, "edge2", 3, "mpi") and used(e, "core1", 2, "mpi") for e in world.of(LinkUse))
 
 
+def test_readings_within_a_second_are_parts_of_its_use(world: World) -> None:
+    world.square(options=Options(poll_s=0.5, part_s=0.05))
+    world.assign(SEPARATED)
+    assert world.ping(1, 3)
+    with Stream(world, 1, 3):
+        world.events.clear()
+        event = world.await_event(LinkUse, lambda e: used(e, "edge1", 1, "mpi"))
+    assert len(event.parts) > 1 and sum(part.interval_ns for part in event.parts) == event.interval_ns
+    for use in event.ports:
+        parts = [u for part in event.parts for u in part.ports if (u.node, u.port) == (use.node, use.port)]
+        assert use.bytes == sum(u.bytes for u in parts)
+        assert use.by_class == {c: sum(u.by_class.get(c, 0) for u in parts) for c in use.by_class}
+
+
 def used(event: LinkUse, node: str, port: int, traffic: str) -> int:
     return sum(u.by_class.get(traffic, 0) for u in event.ports if (u.node, u.port) == (node, port))  # type: ignore[call-overload]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import command, ran
-from waystage.experiment.results import ResultError
+from waystage.experiment.results import ResultError, load_timelines
+from waystage.stats import median
 from waystage.view.feed import Feed
 from waystage.view.recorded import load
 
@@ -64,6 +66,33 @@ def test_links_show_the_classes_of_that_time(feed: Feed) -> None:
                     assert use[0] >= 0.98 * sum(use[1:])
                     seen |= {n for n, value in enumerate(use[1:]) if value}
     assert seen == {0, 1}  # mpi and staging
+
+
+def test_the_history_of_a_run_shows_each_interval_of_its_counters(feed: Feed, folder: Path) -> None:
+    """A separation takes some tenths of a second, in which the rows of links change."""
+    samples = load_timelines(folder)
+    assert {round(sample.interval_s, 3) for sample in samples} == {0.1}
+    first = min(sample.at_s for sample in samples)
+    moments = sorted({s.at_s for s in samples if s.at_s < first + 10})
+    times = {json.loads(feed.at(round(at * 1e3) + 99) or b"")["t"] for at in moments}
+    assert len(times) == len(moments) > 20
+    series = feed.timeline(2000)["series"]
+    steps = [b - a for a, b in pairwise(series["t"][:100])]
+    assert median(steps) <= 200
+
+
+def test_a_link_on_which_nothing_was_counted_is_shown_as_idle(feed: Feed, folder: Path) -> None:
+    samples = [s for s in load_timelines(folder) if s.traffic == "all"]
+    moments = sorted({s.at_s for s in samples})
+    gap = next(
+        a for a, b in pairwise(moments) if b - a > 0.25
+    )  # from the end of the first stage-in to the next
+    row = json.loads(feed.at(round(gap * 1e3) + 200) or b"")["set"].get("links", {})
+    assert not any(link.get("ab") or link.get("ba") for link in row.values())
+    for at in moments[:30]:
+        links = json.loads(feed.at(round(at * 1e3) + 99) or b"")["set"]["links"]
+        busy = {(s.node, s.peer) for s in samples if s.at_s == at}
+        assert sum(bool(link.get(way)) for link in links.values() for way in ("ab", "ba")) == len(busy)
 
 
 def test_every_decision_of_the_run_has_its_cause(feed: Feed) -> None:

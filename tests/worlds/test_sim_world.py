@@ -16,6 +16,7 @@ import pytest
 
 from harness import Waystage
 from sim_support import NO_COSTS, RATE, experiment, star, wire
+from waystage.events import Envelope, LinkUse
 from waystage.experiment import results
 from waystage.experiment.loading import load
 from waystage.experiment.results import RunResult
@@ -235,6 +236,42 @@ def test_a_demand_measured_in_the_simulator_reaches_the_policy(tmp_path: Path) -
         result = world.run(case, tmp_path / "out", lambda what, share: None)
     rates = [rates["mpi"] for name, rates in seen if name == "LinkUse" and "mpi" in rates]
     assert len(rates) >= int(result.jobs[0].compute_s) - 1 and max(rates) > 50e6
+
+
+def test_a_run_draws_bins_of_100_ms_and_policies_hear_of_links_once_a_second(tmp_path: Path) -> None:
+    """A change of paths is seen where it happens; what a policy knows does not depend on what is drawn."""
+    heard: list[LinkUse] = []
+
+    class Watching:
+        def begin(self, policy: str, set_index: int) -> None: ...
+
+        def __call__(self, item: Envelope) -> None:
+            if isinstance(item.event, LinkUse):
+                heard.append(item.event)
+
+    text = (
+        "name: bins\ntopology: paper\npolicies: [link-separation]\n{measure}"
+        "jobs: {{count: 2, nodes: 3, concurrent: 2, stage_in: {{bytes: 8 MB}},"
+        " compute: {{program: alltoall, iterations: 20, message: 600 kB}}}}\n"
+    )
+    world = SimWorld()
+    world.watcher = Watching()
+    result = world.run(experiment(tmp_path, text.format(measure="")), tmp_path / "fine", lambda *_: None)
+    assert result.switch_overs
+    assert {event.interval_ns for event in heard} == {10**9}
+    fine = results.load_timelines(tmp_path / "fine")
+    assert {round(s.interval_s, 6) for s in fine} == {0.1}
+    by_port: dict[tuple[float, str, int], dict[str, int]] = {}
+    for s in fine:
+        by_port.setdefault((s.at_s, s.node, s.port), {})[s.traffic] = s.bytes
+    for counts in by_port.values():
+        assert sum(n for traffic, n in counts.items() if traffic != "all") == counts["all"] <= 1_250_000
+    coarse_run = experiment(tmp_path, text.format(measure="measure: {interval_s: 1}\n"))
+    again = SimWorld().run(coarse_run, tmp_path / "coarse", lambda *_: None)
+    coarse = results.load_timelines(tmp_path / "coarse")
+    assert {round(s.interval_s, 6) for s in coarse} == {1.0}
+    assert sum(s.bytes for s in fine) == sum(s.bytes for s in coarse)
+    assert again.jobs == result.jobs
 
 
 # -- patterns of programs ------------------------------------------------------------------------------------

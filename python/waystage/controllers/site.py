@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -42,11 +42,15 @@ Tier = Literal["global", "application", "node"]
 
 
 class OpenFlowConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where switches are awaited, and who may be one; see `Access`."""
+    """Where switches are awaited, and who may be one; see `Access`.
+
+    `part_s`: counters are read this often, and `LinkUse`, which comes once a second, holds the parts; 0 for no parts.
+    """
 
     listen: str = "127.0.0.1:6653"
     tls: Tls | None = None
     allow: tuple[str, ...] = ()
+    part_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
 class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,9 +169,15 @@ def _start_global(config: SiteConfig) -> Site:
         gone = tuple(withdrawn(facts, controller.restored)) if facts else ()
         if address is not None:
             from waystage.interconnect.controller import InterconnectController
+            from waystage.interconnect.watch import Options
 
             actuator = InterconnectController(
-                controller.publish, address, topology, plan=controller.requested, access=access
+                controller.publish,
+                address,
+                topology,
+                plan=controller.requested,
+                options=Options(part_s=config.switches.part_s if config.switches else 0.0),
+                access=access,
             )
             controller.actuators.append(actuator)
             controller.start()  # before the switches: what they report must find the journal open

@@ -85,6 +85,7 @@ from waystage.events.interconnect import (
     SwitchUp,
     TopologyChanged,
     UnknownEvent,
+    UsePart,
 )
 from waystage.events.io import (
     AggregatorLost,
@@ -201,6 +202,7 @@ __all__ = [
     "TopologyChanged",
     "TrafficClass",
     "UnknownEvent",
+    "UsePart",
     "WidePathDeclared",
     "agent_of",
     "check_name",

@@ -81,13 +81,25 @@ class PortUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     by_class: dict[TrafficClass, int] = {}
 
 
+class UsePart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Utilization over one of the intervals that make up a `LinkUse`."""
+
+    interval_ns: int
+    ports: tuple[PortUse, ...]
+
+
 class LinkUse(Event, frozen=True, kw_only=True):
-    """Utilization of every port over `interval_ns`, up to the time of the envelope."""
+    """Utilization of every port over `interval_ns`, up to the time of the envelope.
+
+    `parts` are the same bytes in consecutive shorter intervals, the oldest first: what a recorded run draws. Without
+    them, counters are read once an interval.
+    """
 
     telemetry: ClassVar[bool] = True
 
     interval_ns: int
     ports: tuple[PortUse, ...]
+    parts: tuple[UsePart, ...] = ()
 
 
 class PathsChanged(Event, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from waystage.experiment.drawing import CLASS_COLOURS, COLOURS, STEP_COLOURS, ne
 from waystage.experiment.results import Point, PortSample, RunResult
 from waystage.experiment.summary import QUANTITIES, Estimate, Summary
 
-MOST_BINS = 300
+MOST_BINS = 600
 """Of a timeline: thinner ones are less than a pixel wide."""
 
 SWITCHED = {"on": ("--", "paths separated"), "off": (":", "paths shared again")}

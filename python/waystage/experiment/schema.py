@@ -243,9 +243,9 @@ class Jobs(Part, frozen=True, kw_only=True):
 
 
 class Measure(Part, frozen=True, kw_only=True):
-    """The interval over which the use of links is summed; counters are read once a second."""
+    """The interval over which the use of links is summed; None for the shortest that the length of a set allows."""
 
-    interval_s: Annotated[float, Meta(ge=1, le=60)] = 1.0
+    interval_s: Annotated[float, Meta(ge=0.1, le=60)] | None = None
 
 
 class Limits(Part, frozen=True, kw_only=True):

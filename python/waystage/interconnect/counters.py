@@ -1,7 +1,7 @@
 """Link utilization from flow and port counters.
 
 Arrives: what switches have counted by flow entry and by port, sample after sample.
-Leaves: `LinkUse` events: bytes that left each port in the interval, in all and by class, and drops.
+Leaves: bytes that left each port in an interval, in all and by class, and drops; consecutive ones as `LinkUse` events.
 Must not know: sockets, threads, which rules there are; it reads cookies only.
 
 A rule's cookie says whether it counts received or sent packets of a port. Traffic received
@@ -10,12 +10,12 @@ at one port of a cable left the opposite port, so the rules of either port give 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from waystage.events import LinkUse, PortUse, TrafficClass
+from waystage.events import LinkUse, PortUse, TrafficClass, UsePart
 from waystage.interconnect import cookies
 from waystage.topology import Topology
 
@@ -78,10 +78,10 @@ class Counters:
             self._ends[link.a, link.a_port] = (link.b, link.b_port)
             self._ends[link.b, link.b_port] = (link.a, link.a_port)
 
-    def sample(self, time_ns: int, switches: Mapping[str, Sample]) -> LinkUse | None:
+    def sample(self, time_ns: int, switches: Mapping[str, Sample]) -> UsePart | None:
         """The use since the last sample, by end of cable; None for the first sample.
 
-        A switch missing in the sample is omitted from the event; its next sample covers the longer interval.
+        A switch missing in the sample is omitted; its next sample covers the longer interval.
         """
         totals: dict[tuple[str, int], _Total] = {}
         for switch, (flows, ports) in switches.items():
@@ -101,7 +101,7 @@ class Counters:
             )
             for (node, port), total in sorted(totals.items())
         ]
-        return LinkUse(interval_ns=time_ns - before, ports=tuple(uses))
+        return UsePart(interval_ns=time_ns - before, ports=tuple(uses))
 
     def arrived(self, switch: str, ports: Iterable[PortLike]) -> list[int]:
         """Ports by which packets came in since the last sample; call before `sample`."""
@@ -154,6 +154,31 @@ class Counters:
                 arrived = totals.setdefault(self._ends[end], _Total()).arrived
                 arrived[cookie.traffic] = arrived.get(cookie.traffic, 0) + grown
         self._flows = {key: value for key, value in self._flows.items() if key[0] != switch} | seen
+
+
+def together(parts: Sequence[UsePart]) -> LinkUse:
+    """Consecutive intervals as one, with the parts where there are several."""
+    sums: dict[tuple[str, int], PortUse] = {}
+    for part in parts:
+        for use in part.ports:
+            before = sums.get((use.node, use.port))
+            sums[use.node, use.port] = use if before is None else _sum(before, use)
+    return LinkUse(
+        interval_ns=sum(part.interval_ns for part in parts),
+        ports=tuple(use for _, use in sorted(sums.items())),
+        parts=tuple(parts) if len(parts) > 1 else (),
+    )
+
+
+def _sum(a: PortUse, b: PortUse) -> PortUse:
+    return PortUse(
+        node=a.node,
+        port=a.port,
+        bytes=a.bytes + b.bytes,
+        packets=a.packets + b.packets,
+        drops=a.drops + b.drops,
+        by_class={c: a.by_class.get(c, 0) + b.by_class.get(c, 0) for c in sorted(a.by_class | b.by_class)},
+    )
 
 
 def _since(before: int, now: int) -> int:

@@ -17,9 +17,9 @@ from typing import Protocol
 
 import msgspec
 
-from waystage.events import LinkUse
+from waystage.events import LinkUse, UsePart
 from waystage.interconnect import cookies, lldp
-from waystage.interconnect.counters import Counters, Sample
+from waystage.interconnect.counters import Counters, Sample, together
 from waystage.interconnect.marks import DEFAULT_MARKS, Mark
 from waystage.interconnect.openflow import OpenFlowError, OpenFlowServer, PortState
 from waystage.topology import Topology
@@ -32,6 +32,12 @@ OURS = (cookies.MAGIC << 56, 0xFF << 56)
 COUNT_TIMEOUT_S = 2.0
 """Longest wait for a switch's counters: nothing is announced meanwhile."""
 
+SHARE = 0.2
+"""Most of the time that counting takes where it is asked for in parts: many switches are counted less often then."""
+
+NEARLY = 0.95
+"""Parts end a little early or late: this much of the interval counts as the whole of it."""
+
 FIRST_ANNOUNCEMENTS, FIRST_INTERVAL_S = 5, 0.2
 """A new switch is announced quickly a few times, so that its cables are known within a second."""
 
@@ -39,7 +45,8 @@ FIRST_ANNOUNCEMENTS, FIRST_INTERVAL_S = 5, 0.2
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How the interconnect is controlled; the defaults suit a fabric of tens of switches.
 
-    `announce_s` is the LLDP interval; `poll_s` the interval of counters, 0 for never; `gather_s` how long
+    `announce_s` is the LLDP interval; `poll_s` the interval of counters, 0 for never; `part_s` a shorter one in which
+    they are read, so that `LinkUse` holds its parts, 0 for none; `gather_s` how long
     after the first switch the others of a given topology are awaited before a plan is made without them. `failover`
     lets edge switches turn to another uplink by themselves. `storage_hosts` names hosts of that role where no
     topology is given.
@@ -47,6 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     announce_s: float = 1.0
     poll_s: float = 1.0
+    part_s: float = 0.0
     gather_s: float = 5.0
     marks: tuple[Mark, ...] = DEFAULT_MARKS
     failover: bool = True
@@ -80,6 +88,7 @@ class Watcher:
         self._stopping = False
         self._bursts: dict[int, int] = {}
         self._counters: tuple[Topology, Counters] | None = None
+        self._parts: list[UsePart] = []
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -112,8 +121,12 @@ class Watcher:
                 else:
                     self._announce(self._bursting())
                 if self._options.poll_s and now_s >= poll_s:
-                    poll_s = max(poll_s + self._options.poll_s, now_s)
+                    part_s = self._options.part_s
+                    poll_s = max(poll_s + (part_s or self._options.poll_s), now_s)
                     self._poll()
+                    if part_s:
+                        done_s = time.monotonic()
+                        poll_s = max(poll_s, done_s + (done_s - now_s) * (1 / SHARE - 1))
             except Exception:  # the next round may fare better; without it, silence would go unnoticed
                 log.exception("announcing or counting failed")
             wake_s = min(announce_s, poll_s) if self._options.poll_s else announce_s
@@ -140,7 +153,7 @@ class Watcher:
         if topology is None:
             return
         if self._counters is None or self._counters[0] != topology:
-            self._counters = (topology, Counters(topology))
+            self._counters, self._parts = (topology, Counters(topology)), []
         counters = self._counters[1]
         samples: dict[str, Sample] = {}
         for dpid in self._server.connected():
@@ -155,6 +168,11 @@ class Watcher:
             samples[name] = (flows, ports)
             # Where a cable is full, LLDP is lost first; packets that came in prove that it works.
             self._watched.arrived(dpid, counters.arrived(name, ports))
-        use = counters.sample(time.time_ns(), samples)
-        if use is not None:
-            self._watched.used(use)
+        part = counters.sample(time.time_ns(), samples)
+        if part is None:
+            return
+        self._parts.append(part)
+        counted_ns = sum(each.interval_ns for each in self._parts)
+        if not self._options.part_s or counted_ns >= NEARLY * self._options.poll_s * 1e9:
+            self._watched.used(together(self._parts))
+            self._parts = []

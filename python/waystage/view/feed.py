@@ -16,7 +16,7 @@ import msgspec
 
 from waystage.events import Envelope
 from waystage.view.frames import Frame, Row, encode
-from waystage.view.history import BYTES, History
+from waystage.view.history import BYTES, STEPS_MS, History, Steps
 from waystage.view.model import ViewModel
 
 Mode = Literal["live", "run", "recorded"]
@@ -37,14 +37,21 @@ class About(msgspec.Struct, kw_only=True):
 class Feed:
     """Thread-safe: envelopes may come from one thread while frames are taken in another."""
 
-    def __init__(self, about: About, *, model: ViewModel | None = None, history_bytes: int = BYTES) -> None:
+    def __init__(
+        self,
+        about: About,
+        *,
+        model: ViewModel | None = None,
+        history_bytes: int = BYTES,
+        steps_ms: Steps = STEPS_MS,
+    ) -> None:
         self.about = about
         self.model = model if model is not None else ViewModel()
         self.marks: list[Row] = []
         self.by_type: dict[str, int] = {}
         self._lock = threading.RLock()
         self._now = 0
-        self.history = History(self._whole_now, most_bytes=history_bytes)
+        self.history = History(self._whole_now, most_bytes=history_bytes, steps_ms=steps_ms)
 
     def apply(self, items: Iterable[Envelope], *, known: bool = False) -> int:
         """Fold events, or only show those that the state has; their number."""

@@ -5,7 +5,8 @@ Leaves: the frame of any time; loads by class as series.
 Must not know: events, clocks, HTTP.
 
 Frames are kept in blocks: a whole frame, then deltas of a minute, compressed. Where the bound is reached, the oldest
-blocks become coarser, to steps of 10 s and then of a minute, before they are dropped.
+blocks become coarser, to steps of 10 s and then of a minute, before they are dropped. A recorded run begins with shorter
+steps.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ BLOCK_MS, BLOCK_BYTES = 60_000, 2 << 20
 STEPS_MS = (1_000, 10_000, 60_000)
 """Resolution of a block at first, and of one that had to become coarser."""
 
+Steps = tuple[int, int, int]
+
 SERIES = 90_000
 """Points of a series: one a second for a little more than a day."""
 
@@ -42,8 +45,9 @@ class Block:
     """Frames from `start` to `end`, in ms. While it is open, all are there; what it keeps, one of each second and
     compressed, is made on the way, so that no frame waits for the work of a minute."""
 
-    def __init__(self, whole: Frame) -> None:
+    def __init__(self, whole: Frame, step: int = STEPS_MS[0]) -> None:
         self.start = self.end = whole.t
+        self._first_step = step
         self.step = 0
         self.frames: list[bytes] = [encode(whole)]
         self.size = len(self.frames[0])
@@ -55,7 +59,7 @@ class Block:
         self.frames.append(data)
         self.size += len(data)
         self.end = delta.t
-        second, step = self._second, STEPS_MS[0]
+        second, step = self._second, self._first_step
         if second is not None and not delta.whole and delta.t // step == second.t // step:
             merge(second, delta)
         else:
@@ -66,7 +70,7 @@ class Block:
         """No frame follows."""
         self._pack()
         self.packed += self._compressor.flush()
-        self.step, self.size, self.frames = STEPS_MS[0], len(self.packed), []
+        self.step, self.size, self.frames = self._first_step, len(self.packed), []
 
     def _pack(self) -> None:
         if self._second is not None:
@@ -94,8 +98,11 @@ class Block:
 class History:
     """`whole` gives a whole frame when a new block begins; `add` and `at` are for one thread."""
 
-    def __init__(self, whole: Callable[[], Frame], *, most_bytes: int = BYTES) -> None:
+    def __init__(
+        self, whole: Callable[[], Frame], *, most_bytes: int = BYTES, steps_ms: Steps = STEPS_MS
+    ) -> None:
         self._whole = whole
+        self._steps = steps_ms
         self._most_bytes = most_bytes
         self._blocks: list[Block] = []
         self._size = 0
@@ -119,7 +126,7 @@ class History:
         last = self._blocks[-1] if self._blocks else None
         if last is None or delta.whole or delta.t - last.start >= BLOCK_MS or last.size >= BLOCK_BYTES:
             self._close()
-            block = Block(self._whole())
+            block = Block(self._whole(), self._steps[0])
             block.start = block.end = delta.t
             self._blocks.append(block)
             self._size += block.size
@@ -163,7 +170,7 @@ class History:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _note_loads(self, time_ms: int, loads: dict[str, float]) -> None:
-        if self._times and time_ms - self._times[-1] < STEPS_MS[0]:
+        if self._times and time_ms - self._times[-1] < self._steps[0]:
             return
         self._times.append(time_ms)
         for name, values in self._loads.items():
@@ -195,7 +202,7 @@ class History:
         if not closed:
             return False
         self._unpacked.clear()
-        for part, before, step in ((2, STEPS_MS[0], STEPS_MS[1]), (4, STEPS_MS[1], STEPS_MS[2])):
+        for part, before, step in ((2, *self._steps[:2]), (4, *self._steps[1:])):
             found = next((block for block in closed[: len(closed) // part] if block.step == before), None)
             if found is not None:
                 self._size -= found.size

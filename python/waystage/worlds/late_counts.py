@@ -14,7 +14,7 @@ interval near has room for was matched and then dropped at the port's queue: it 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,10 @@ from waystage.experiment.results import PortSample
 WHOLE = "all"
 """The port's own count among the classes."""
 
-REACH = 4
-"""Intervals that a count may be away from its own: a flow entry that is idle is looked at every few seconds."""
+REACH, REACH_S = 4, 4.0
+"""Intervals that a count may be away from its own, and their time: a flow entry that is idle is looked at every few
+seconds.
+"""
 
 I64 = NDArray[np.int64]
 
@@ -53,6 +55,7 @@ def _settle_port(
 ) -> list[PortSample]:
     at = sorted(times)
     place = {moment: i for i, moment in enumerate(at)}
+    reach = max(REACH, round(REACH_S * len(at) / max(1e-9, sum(times.values()))))
     counts: dict[str, I64] = defaultdict(lambda: np.zeros(len(at), dtype=np.int64))
     for sample in samples:
         counts[sample.traffic][place[sample.at_s]] += sample.bytes
@@ -64,9 +67,9 @@ def _settle_port(
             whole += counts[name]
     if most_bps is not None:
         room = np.array([int(most_bps * times[moment] / 8) for moment in at], dtype=np.int64)
-        whole += _spread(whole, room)  # it is right in sum: where no interval has room, it stays
+        whole += _spread(whole, room, reach)  # it is right in sum: where no interval has room, it stays
     if known:
-        _fit_classes([counts[name] for name in classes], whole)
+        _fit_classes([counts[name] for name in classes], whole, reach)
     first = samples[0]
     return [
         PortSample(
@@ -87,13 +90,15 @@ def _settle_port(
     ]
 
 
-def _spread(amounts: I64, room: I64) -> I64:
+def _spread(amounts: I64, room: I64, reach: int) -> I64:
     """Move what is above `room` to intervals with room, in place; what is left over, where it was."""
     left = np.zeros_like(amounts)
     for i in np.flatnonzero(amounts > room).tolist():
         excess = int(amounts[i] - room[i])
         amounts[i] = room[i]
-        for j in _near(i, amounts.size):
+        for j in _near(i, amounts.size, reach):
+            if not excess:
+                break
             moved = min(excess, max(0, int(room[j] - amounts[j])))
             amounts[j] += moved
             excess -= moved
@@ -101,25 +106,30 @@ def _spread(amounts: I64, room: I64) -> I64:
     return left
 
 
-def _fit_classes(classes: Sequence[I64], whole: I64) -> None:
+def _fit_classes(classes: Sequence[I64], whole: I64, reach: int) -> None:
     """The classes of each interval add up to `whole` at most, in place."""
-    for i in range(whole.size):
-        excess = int(sum(int(c[i]) for c in classes) - whole[i])
-        if excess <= 0:
-            continue
-        together = sum(int(c[i]) for c in classes)
+    if not classes:
+        return
+    sums = np.sum(classes, axis=0)
+    for i in np.flatnonzero(sums > whole).tolist():
+        together = int(sums[i])
+        excess = together - int(whole[i])
         # Each class is late by the same share.
         cuts = [min(int(c[i]), -(-excess * int(c[i]) // together)) for c in classes]
         for column, cut in zip(classes, cuts, strict=True):
-            moving = min(cut, max(0, int(sum(int(c[i]) for c in classes) - whole[i])))
+            moving = min(cut, max(0, int(sums[i] - whole[i])))
             column[i] -= moving
-            for j in _near(i, whole.size):
-                free = max(0, int(whole[j] - sum(int(c[j]) for c in classes)))
-                moved = min(moving, free)
+            sums[i] -= moving
+            for j in _near(i, whole.size, reach):
+                if not moving:
+                    break
+                moved = min(moving, max(0, int(whole[j] - sums[j])))
                 column[j] += moved
+                sums[j] += moved
                 moving -= moved
 
 
-def _near(i: int, count: int) -> list[int]:
+def _near(i: int, count: int, reach: int) -> Iterator[int]:
     """The intervals before, the nearest first, and then those after."""
-    return [*range(i - 1, max(-1, i - 1 - REACH), -1), *range(i + 1, min(count, i + 1 + REACH))]
+    yield from range(i - 1, max(-1, i - 1 - reach), -1)
+    yield from range(i + 1, min(count, i + 1 + reach))

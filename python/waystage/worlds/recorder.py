@@ -26,19 +26,17 @@ from waystage.events import (
     PathsRefused,
     PolicyFailed,
     TopologyChanged,
+    UsePart,
     encode,
     new_event_id,
 )
 from waystage.experiment.results import PortSample, SwitchOver
 from waystage.topology import Topology
+from waystage.worlds.bins import Bins
 from waystage.worlds.late_counts import redistribute
 
 CAUSES_KEPT = 4096
 """Times of recent events remembered, to measure from a switch-over's cause; a set has some dozens."""
-
-
-NEARLY = 0.95
-"""Readings come a little early or late: what is this near to the interval counts as the whole of it."""
 
 
 class Watcher(Protocol):
@@ -57,11 +55,11 @@ class Recorder:
     A live controller may have published its topology before anyone subscribed: where the first event of a set is
     another one, the topology goes before it.
 
-    Link use is summed over at least `interval_s`; counters read more often than that give no sample each.
+    Link use is summed over at least `interval_s`; None lets bins be as short as their number allows (`Bins`).
     """
 
-    def __init__(self, topology: Topology, start_ns: int, interval_s: float = 1.0) -> None:
-        self._samples: list[PortSample] = []
+    def __init__(self, topology: Topology, start_ns: int, interval_s: float | None = None) -> None:
+        self._sets: list[tuple[str, int, Bins]] = []
         self.switch_overs: list[SwitchOver] = []
         self.events: list[bytes] = []
         self.problems: list[str] = []
@@ -74,9 +72,8 @@ class Recorder:
         self._ports = {(node, port): (peer, node in cores) for node, port, peer in ends}
         self._topology, self._topology_due = topology, False
         self._start_ns = start_ns
-        self._interval_ns = interval_s * 1e9
-        self._sums: dict[tuple[str, int, str], int] = {}
-        self._summed_ns = 0
+        self._interval_s = interval_s
+        self._bins = Bins(interval_s)
         self._known_ns = 0
         self._policy, self._set = "", 0
         self._causes: OrderedDict[str, int] = OrderedDict()
@@ -87,7 +84,29 @@ class Recorder:
     def samples(self) -> list[PortSample]:
         """Link use so far, what was counted late in its own interval."""
         with self._lock:
-            return redistribute(self._samples, self._capacity_bps)
+            found = [
+                PortSample(
+                    policy=policy,
+                    set=number,
+                    at_s=self._seconds(each.end_ns),
+                    interval_s=each.took_ns / 1e9,
+                    node=node,
+                    port=port,
+                    peer=self._ports[node, port][0],
+                    traffic=traffic,
+                    bytes=count,
+                    core=self._ports[node, port][1],
+                )
+                for policy, number, bins in self._sets
+                for each in bins
+                for (node, port, traffic), count in each.counts.items()
+            ]
+        return redistribute(found, self._capacity_bps)
+
+    @property
+    def part_s(self) -> float:
+        """The shortest interval in which it is of use to read counters now."""
+        return self._bins.interval_s
 
     def begin(self, policy: str, set_index: int, *, live: bool = False) -> None:
         if self.watcher is not None:
@@ -95,14 +114,13 @@ class Recorder:
         with self._lock:
             self._policy, self._set = policy, set_index
             self._topology_due = live
-            self._sums.clear()
-            self._summed_ns = 0
+            self._bins = Bins(self._interval_s)
+            self._sets.append((policy, set_index, self._bins))
 
     def finish(self) -> None:
         """A set has ended: what was counted since the last sample becomes one."""
         with self._lock:
-            if self._summed_ns:
-                self._emit(self._seconds(self._known_ns))
+            self._bins.close()
 
     def wait_for_use_after(self, time_ns: int, timeout_s: float) -> None:
         """Until link use is known up to `time_ns`, or the timeout: counters are read after what they count."""
@@ -168,38 +186,20 @@ class Recorder:
         """Ports between switches: each class that was seen there, and the port's own count."""
         if event.interval_ns <= 0:
             return
-        for use in event.ports:
-            if (use.node, use.port) not in self._ports:
-                continue
-            counts: dict[str, int] = {"all": use.bytes}
-            counts |= {c: use.by_class[c] for c in CLASSES if c in use.by_class}
-            for traffic, count in counts.items():
-                key = (use.node, use.port, traffic)
-                self._sums[key] = self._sums.get(key, 0) + count
-        self._summed_ns += event.interval_ns
         self._known_ns = item.time_ns
-        if self._summed_ns >= NEARLY * self._interval_ns:
-            self._emit(self._seconds(item.time_ns))
-
-    def _emit(self, at_s: float) -> None:
-        for (node, port, traffic), count in self._sums.items():
-            peer, core = self._ports[node, port]
-            self._samples.append(
-                PortSample(
-                    policy=self._policy,
-                    set=self._set,
-                    at_s=at_s,
-                    interval_s=self._summed_ns / 1e9,
-                    node=node,
-                    port=port,
-                    peer=peer,
-                    traffic=traffic,
-                    bytes=count,
-                    core=core,
-                )
-            )
-        self._sums.clear()
-        self._summed_ns = 0
+        parts = event.parts or (UsePart(interval_ns=event.interval_ns, ports=event.ports),)
+        end_ns = item.time_ns - sum(part.interval_ns for part in parts)
+        for part in parts:
+            end_ns += part.interval_ns
+            counts: dict[tuple[str, int, str], int] = {}
+            for use in part.ports:
+                if (use.node, use.port) not in self._ports:
+                    continue
+                counts[use.node, use.port, "all"] = use.bytes
+                for traffic in CLASSES:
+                    if traffic in use.by_class:
+                        counts[use.node, use.port, traffic] = use.by_class[traffic]
+            self._bins.add(end_ns, part.interval_ns, counts)
 
     def _seconds(self, time_ns: int) -> float:
         return (time_ns - self._start_ns) / 1e9

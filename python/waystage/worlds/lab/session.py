@@ -30,6 +30,9 @@ from waystage.worlds.lab.lab import Lab
 START_LIMIT_S = 30.0
 """From start to paths in force: about two seconds alone, several on a machine that is busy otherwise."""
 
+COUNTED_EVERY_S = 0.1
+"""A switch-over takes some ten milliseconds, and its effect on traffic less than a second."""
+
 STOP_LIMIT_S = 5.0
 _POLL_S = 0.05
 
@@ -95,7 +98,7 @@ class ControlSession:
             "policy": self._policy,
             "policy_options": self._options,
             "topology": str(self._lab.topology_file),
-            "openflow": self._lab.controller_listen,
+            "openflow": {"listen": self._lab.controller_listen, "part_s": COUNTED_EVERY_S},
             "state_dir": str(self._folder / "state"),
             "backplane": {"name": "lab-controller", "listen": [self._lab.backplane_endpoint]},
         }

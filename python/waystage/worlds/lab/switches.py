@@ -26,6 +26,9 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_TIMEOUT_S = 15
 CONTROLLER_BACKOFF_MS = 1000  # a switch asks a controller that is away again after at most this long
 SWITCH_NICENESS = -10
+REVALIDATED_EVERY_MS = (
+    100  # the least that it takes; a second of the default of 500 would hide a change of paths
+)
 PROBE_MS = 5000  # an idle control connection is probed after this long, and dropped after twice
 
 
@@ -56,6 +59,9 @@ class Switches:
             str(database),
         )
         self._run("ovs-vsctl", f"--db={self.database}", "--no-wait", "init")
+        # What matched a flow entry is added to its counter this often; counters are read as often.
+        often = f"other_config:max-revalidator={REVALIDATED_EVERY_MS}"
+        self._run("ovs-vsctl", f"--db={self.database}", "--no-wait", "set", "Open_vSwitch", ".", often)
         # A real switch has its own silicon: jobs and controller must not take the emulated one's time. Where the
         # right to this is missing, nice says so and goes on.
         self._run(

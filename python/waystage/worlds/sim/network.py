@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage._native import FlowClock, FlowProgram
-from waystage.events import CLASSES, FlowSettings, FlowUse, LinkUse, PathPlan, PortUse, TrafficClass
+from waystage.events import CLASSES, FlowSettings, FlowUse, PathPlan, PortUse, TrafficClass, UsePart
 from waystage.interconnect.planner import Router
 from waystage.topology import Topology
 from waystage.worlds.sim.flows import UNLIMITED, Flows
@@ -195,7 +195,7 @@ class Network:
             if ended or self.now >= limit_s:
                 return ended
 
-    def use(self) -> LinkUse | None:
+    def use(self) -> UsePart | None:
         """What left each port that anything left since the last call; None where no time has passed."""
         passed_s = self.now - self._counted_at_s
         if passed_s <= 0:
@@ -209,7 +209,7 @@ class Network:
             counts = grown[:, index].tolist()
             by_class = {c: n for c, n in zip(CLASSES, counts, strict=True) if n}
             ports.append(PortUse(node=node, port=port, bytes=sum(counts), by_class=by_class))
-        return LinkUse(interval_ns=round(passed_s * 1e9), ports=tuple(ports))
+        return UsePart(interval_ns=round(passed_s * 1e9), ports=tuple(ports))
 
     # -- programs as the clock takes them ------------------------------------------------------------
 

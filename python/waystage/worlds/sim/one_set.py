@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from waystage.events import Event, FlowFinished, FlowProgress, FlowStarted
+from waystage.events import Event, FlowFinished, FlowProgress, FlowStarted, UsePart
 from waystage.experiment.queue import Queue, Start
 from waystage.experiment.results import JobRecord
 from waystage.experiment.workload import JobRequest
+from waystage.interconnect.counters import together
 from waystage.worlds.sim.network import Network
 from waystage.worlds.sim.one_job import Job
 from waystage.worlds.sim.programs import Program
@@ -27,7 +28,7 @@ from waystage.worlds.sim.resources import Flow
 from waystage.worlds.sim.waits import Await, Pause, Run, Waits
 
 USE_EVERY_S = 1.0
-"""Counters are read as often as in the lab."""
+"""The use of links is published as often as in the lab."""
 
 
 class Agenda:
@@ -63,7 +64,7 @@ class _Waiting(msgspec.Struct):
 
 class SetRun:
     """`make_job` builds a job that has got its nodes; `done` is called with each record's job as it ends,
-    `second` once a second."""
+    `second` once a second; counters are read every `part_s()` between."""
 
     def __init__(
         self,
@@ -76,10 +77,13 @@ class SetRun:
         use: Callable[[Event], None],
         stop_on_failure: bool,
         second: Callable[[], None],
+        part_s: Callable[[], float],
     ) -> None:
         self._agenda, self._network, self._queue = agenda, network, queue
         self._make_job, self._done, self._use = make_job, done, use
         self._stop_on_failure, self._second = stop_on_failure, second
+        self._part_s = part_s
+        self._parts: list[UsePart] = []
         self._programs: dict[int, _Waiting] = {}
         self._flows: dict[int, Flow] = {}
         self._copies: dict[int, Flow] = {}
@@ -223,9 +227,10 @@ class SetRun:
         self._launch()
 
     def _read_counters(self) -> None:
-        event = self._network.use()
-        if event is not None:
-            self._use(event)
+        self._read_part()
+        if self._parts:
+            self._use(together(self._parts))
+            self._parts = []
         flows = self._network.progress()
         if flows:
             self._use(FlowProgress(flows=flows))
@@ -233,6 +238,14 @@ class SetRun:
         if self._is_open():
             self._read_later()
 
+    def _read_part(self) -> None:
+        part = self._network.use()
+        if part is not None:
+            self._parts.append(part)
+
     def _read_later(self) -> None:
         self._use_due_s = self._agenda.now + USE_EVERY_S
+        parts = max(1, int(USE_EVERY_S / self._part_s()))
+        for at in range(1, parts):
+            self._agenda.later(at * USE_EVERY_S / parts, self._read_part)
         self._agenda.later(USE_EVERY_S, self._read_counters)

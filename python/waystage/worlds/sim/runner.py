@@ -29,7 +29,7 @@ from waystage.worlds.sim.collective import Facts
 from waystage.worlds.sim.control import Control
 from waystage.worlds.sim.network import Network
 from waystage.worlds.sim.one_job import Job
-from waystage.worlds.sim.one_set import Agenda, SetRun
+from waystage.worlds.sim.one_set import USE_EVERY_S, Agenda, SetRun
 from waystage.worlds.sim.programs import SimParts
 from waystage.worlds.sim.resources import Resources, aggregator_resource
 
@@ -177,6 +177,7 @@ class _Run(PolicyRun):
             use=control.event,
             stop_on_failure=experiment.limits.on_failure == "stop",
             second=applications.tick,
+            part_s=(lambda: self.recorder.part_s) if record else (lambda: USE_EVERY_S),
         ).run(
             [(f"{name}-{request.index + 1}", request) for request in jobs],
             [
