@@ -15,7 +15,7 @@ TOPOLOGY ?= paper
 BENCH ?= rules switching probes backplane mixes foresee collision pfsim-oracle mapping sim-speed sim-scale simgrid \
   ost-contention profiler sim-accuracy walk catalog catalog-scale agent straggler shared-storage loader-count first-batch nurion restripe \
   copy copy-striped copy-crash dedup wan-path wan-loopback wan-loss wan-patterns \
-  wan-start wan-fairness wan-files wan-crash staging-crash wan-reorder probe proxy flow-cost staging-slurm many-nodes coupling \
+  wan-start wan-fairness wan-files wan-compress wan-crash staging-crash wan-reorder probe proxy flow-cost staging-slurm many-nodes coupling \
   collective collective-cost elastic-io io-schedule io-crash write-behind loader-small python-loader cli-start copy-estimate view \
   allreduce bcast primitives tags mpi-jobs
 

@@ -91,10 +91,11 @@ class Ends:
         mode: str = "fair",
         way: str = "forward",
         limit_s: float = 600.0,
+        more: Sequence[str] = (),
     ) -> Copied:
         """Copy, and trace what arrives by `way`. Raises BenchError where the copy fails, or does not use UDP."""
         with traced(self.name, way) as trace:
-            ran = run_left(self.name, self._copying(source, destination, mode), limit_s)
+            ran = run_left(self.name, self._copying(source, destination, mode, more), limit_s)
         if ran.status != 0:
             raise BenchError(f"the copy failed: {ran.err.strip()[-300:]}")
         value = json.loads(ran.out)

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,16 +179,22 @@ def udt(name: str, seconds: float, *, omit_s: float = 0, limit_s: float) -> Carr
     return Carried(int(words[0]), float(words[1]), ran)
 
 
-def rsync(name: str, tree: Path, copy: Path) -> Carried:
+def rsync(name: str, tree: Path, copy: Path, *, options: Sequence[str] = ()) -> Carried:
     """`rsync -a` of a tree at left into a daemon at right."""
     with tempfile.TemporaryDirectory(prefix="waystage-rsync-") as folder:
-        conf = Path(folder, "rsyncd.conf")
-        conf.write_text(
-            f"use chroot = no\nuid = {os.getuid()}\ngid = {os.getgid()}\n[to]\npath = {copy}\nread only = no\n"
-        )
+        conf = rsync_daemon_file(Path(folder), copy)
         daemon = ["rsync", "--daemon", "--no-detach", "--port", str(RSYNC_PORT), "--config", str(conf)]
-        client = ["rsync", "-a", f"{tree}/", f"rsync://{RIGHT}:{RSYNC_PORT}/to/"]
+        client = ["rsync", "-a", *options, f"{tree}/", f"rsync://{RIGHT}:{RSYNC_PORT}/to/"]
         return _copied(name, tree, daemon, RSYNC_PORT, client)
+
+
+def rsync_daemon_file(folder: Path, copy: Path) -> Path:
+    """The settings of a daemon whose module `to` is `copy`."""
+    conf = folder / "rsyncd.conf"
+    conf.write_text(
+        f"use chroot = no\nuid = {os.getuid()}\ngid = {os.getgid()}\n[to]\npath = {copy}\nread only = no\n"
+    )
+    return conf
 
 
 def rclone(name: str, tree: Path, copy: Path) -> Carried:
