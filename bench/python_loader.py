@@ -6,7 +6,8 @@ both sides. The consumer checks that each file came once, whole, with its class.
 
 `imagefolder` is torchvision's `ImageFolder`, whose `loader` opens and reads the file, with one worker a core, the most
 that PyTorch suggests; `imagefolder 8` has eight workers. `waystage` is `waystage.loader.torch.WaystageDataset` of the
-tree's catalog without workers, since it reads in threads of the data plane.
+tree's catalog without workers, since it reads in threads of the data plane, and with `batch`, as its how-to has it for
+small files; `waystage, file by file` is the same without, whose batches PyTorch makes.
 
 `cold_x_imagefolder` is how many times as fast as `imagefolder` it is on files that are not in the page cache (the
 kernel's caches are dropped, as root): the ratio of medians. `warm_x_imagefolder` is the same on files that are, and
@@ -70,10 +71,11 @@ def run(options: BenchOptions) -> dict[str, Any]:
             Catalog.build(tree, tree.with_suffix(".catalog"), BuildOptions())
         whole, every = partial(_check_numbers, files), partial(_check_pictures, images)
         prime = partial(_loop, numbered, files, 0)
-        ours = partial(_waystage, numbered, _bytes, 0)
+        ours, single = partial(_batched, numbered), partial(_waystage, numbered, _bytes, 0)
         theirs = partial(_imagefolder, numbered, _bytes, _cores())
         contestants: dict[tuple[str, str], Any] = {
             ("warm", "waystage"): partial(_epoch, prime, ours, whole),
+            ("warm", "waystage, file by file"): partial(_epoch, prime, single, whole),
             ("warm", "imagefolder"): partial(_epoch, prime, theirs, whole),
             ("warm", "loop"): partial(_loop, numbered, files),
             ("decoded", "waystage"): partial(
@@ -108,7 +110,9 @@ def run(options: BenchOptions) -> dict[str, Any]:
         "peers": {"decoded_x_imagefolder": times("decoded")}
         | ({"x_imagefolder_8": times("cold", "imagefolder 8")} if cold else {})
         | {
-            f"{case}_{reader.replace(' ', '_')}_s": round(turns.median((case, reader), "seconds"), 3)
+            f"{case}_{reader.replace(',', '').replace(' ', '_')}_s": round(
+                turns.median((case, reader), "seconds"), 3
+            )
             for case, reader in contestants
         },
         "details": turns.details() | {"files": files, "images": images, "workers": _cores()},
@@ -128,6 +132,22 @@ def _waystage(tree: Path, to_tensor: Callable[[Any], Any], workers: int, turn: i
     dataset = WaystageDataset(tree.with_suffix(".catalog"), seed=SEED, transform=sample)
     dataset.set_epoch(turn + 1)
     return DataLoader(dataset, batch_size=BATCH, num_workers=workers)
+
+
+def _batched(tree: Path, turn: int) -> Any:
+    import torch
+    from torch.utils.data import DataLoader
+
+    from waystage.loader.torch import WaystageDataset, stacked
+
+    number = {name: index for index, name in enumerate(sorted(os.listdir(tree)))}
+
+    def batch(paths: list[str], buffers: list[memoryview]) -> Any:
+        return stacked(buffers), torch.tensor([number[path.partition("/")[0]] for path in paths])
+
+    dataset = WaystageDataset(tree.with_suffix(".catalog"), seed=SEED, batch=BATCH, transform=batch)
+    dataset.set_epoch(turn + 1)
+    return DataLoader(dataset, batch_size=None)
 
 
 def _imagefolder(tree: Path, to_tensor: Callable[[Any], Any], workers: int, turn: int) -> Any:

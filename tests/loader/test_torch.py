@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from waystage.loader import LoaderError
+from waystage.loader import FileNotLoaded, LoaderError
 
 Contents = dict[str, bytes]
 
@@ -104,6 +104,48 @@ def test_a_transform_is_applied_and_epochs_differ(adapter: Any, catalog: Path, c
     assert sorted(first) == sorted(second) and first != second
 
 
+def test_batches_hold_every_file_once_and_the_last_is_shorter(
+    adapter: Any, catalog: Path, contents: Contents
+) -> None:
+    dataset = adapter.dataset(catalog, batch=4)
+    batches = list(dataset)
+    assert [len(paths) for paths, _ in batches[:-1]] == [4] * (len(contents) // 4)
+    assert len(batches) == len(dataset) == -(-len(contents) // 4)
+    found = {
+        path: bytes(data) for paths, buffers in batches for path, data in zip(paths, buffers, strict=True)
+    }
+    assert found == contents
+    sizes = adapter.dataset(catalog, batch=3, transform=lambda paths, buffers: sum(map(len, buffers)))
+    assert sum(sizes) == sum(map(len, contents.values()))
+    adapter.as_worker(0, 2)
+    assert {type(data) for _, buffers in dataset for data in buffers} == {bytes}, "views cannot be sent"
+    with pytest.raises(LoaderError, match="at least one file"):
+        adapter.dataset(catalog, batch=0)
+
+
+def test_a_file_that_is_gone_takes_no_other_of_its_batch_along(
+    adapter: Any, catalog: Path, contents: Contents, tree: Path
+) -> None:
+    gone = sorted(contents)[len(contents) // 2]
+    (tree / gone).unlink()
+    batches = iter(adapter.dataset(catalog, batch=len(contents)))
+    with pytest.raises(FileNotLoaded):
+        next(batches)
+    paths, _ = next(batches)
+    assert sorted([*paths, gone]) == sorted(contents)
+
+
+def test_a_state_between_batches_goes_on_with_the_next(
+    adapter: Any, catalog: Path, contents: Contents
+) -> None:
+    dataset = adapter.dataset(catalog, batch=2)
+    first, _ = next(iter(dataset))
+    again = adapter.dataset(catalog, batch=2)
+    again.load_state_dict(dataset.state_dict())
+    rest = [path for paths, _ in again for path in paths]
+    assert sorted([*first, *rest]) == sorted(contents)
+
+
 def test_a_worker_goes_on_where_its_state_says(adapter: Any, catalog: Path) -> None:
     adapter.as_worker(1, 2)
     whole = [path for path, _ in adapter.dataset(catalog)]
@@ -185,6 +227,26 @@ def test_a_real_data_loader_with_workers_delivers_everything_once(catalog: Path,
     dataset = WaystageDataset(catalog, transform=lambda path, data: len(data))
     batches = list(data.DataLoader(dataset, batch_size=4, num_workers=2))
     assert sum(int(batch.sum()) for batch in batches) == sum(map(len, contents.values()))
+
+
+def test_batches_of_files_of_one_size_become_a_tensor(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+    from waystage.loader.torch import WaystageDataset, stacked
+
+    for number in range(10):
+        (tmp_path / f"{number}").write_bytes(bytes([number]) * 64)
+    dataset = WaystageDataset(
+        tmp_path, batch=4, transform=lambda paths, buffers: (stacked(buffers), list(map(int, paths)))
+    )
+    found = []
+    for data, numbers in torch.utils.data.DataLoader(dataset, batch_size=None):
+        assert data.dtype == torch.uint8 and data.shape == (len(numbers), 64)
+        assert (data == torch.tensor(numbers).view(-1, 1)).all()
+        data += 1  # it may be written to
+        found += numbers
+    assert sorted(found) == list(range(10))
+    with pytest.raises(ValueError, match="different sizes"):
+        stacked([b"a", b"bc"])
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])

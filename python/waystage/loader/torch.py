@@ -2,14 +2,14 @@
 
 Arrives: arguments of a `Loader`; this worker's number, from PyTorch.
 Leaves: what the loader delivers, each file to one worker of one rank.
-Must not know: models, batches, devices.
+Must not know: models, devices.
 
 PyTorch is imported when a dataset is created: nothing else in Waystage needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,10 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
     Options are those of `Loader`; `rank` and `world` default to those of `torch.distributed` where it is initialised.
     Each worker of a `DataLoader` is a process with its own share: with `w` workers, worker i of rank r delivers as rank
     `r + world * i` of `world * w`. Each worker has its own state, as `torchdata.StatefulDataLoader` saves it.
+
+    With `batch`, items are lists of that many files, `(paths, buffers)`, the last of them shorter, or the results of
+    `transform(paths, buffers)`, for a `DataLoader` with `batch_size=None`: small files take longer to pass one by one
+    through Python than to read. `stacked` makes a tensor of such a list.
     """
 
     def __init__(
@@ -41,9 +45,13 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
         transform: Callable[..., Any] | None = None,
         rank: int | None = None,
         world: int | None = None,
+        batch: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
+        if batch is not None and batch < 1:
+            raise LoaderError("a batch has at least one file: give batch=256, for instance")
+        self._batch = batch
         self._source = source
         self._transform = transform
         self._rank, self._world = rank, world
@@ -71,18 +79,20 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
         # A worker that persists holds the state of an epoch that set_epoch has ended in the process that trains.
         if state is not None and state.get("epoch") == int(self._epoch):
             loader.load_state_dict(state)
+        items = iter(loader) if self._batch is None else _Batches(iter(loader), self._batch)
         transform = self._transform
         if transform is not None:
-            return (transform(*item) for item in loader)
+            return (transform(*item) for item in items)
         if get_worker_info() is not None:
             # What a worker sends to the process that trains is pickled, which a view of memory cannot be.
-            return ((*names, bytes(data)) for *names, data in loader)
-        return iter(loader)
+            sent: Callable[[Any], Any] = bytes if self._batch is None else _all_bytes
+            return ((*names, sent(data)) for *names, data in items)
+        return items
 
     def __len__(self) -> int:
-        """How many files this rank delivers, over all its workers."""
+        """How many files this rank delivers, over all its workers; batches of one process, where there are some."""
         rank, world = self._place()
-        return len(self._with(rank, world))
+        return -(-len(self._with(rank, world)) // (self._batch or 1))
 
     def state_dict(self) -> dict[str, Any]:
         """Of this worker."""
@@ -123,3 +133,39 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
+
+
+class _Batches:
+    """Items of a loader in lists of `size`, column by column. A file that raises takes nothing of its batch along."""
+
+    def __init__(self, items: Iterator[Any], size: int) -> None:
+        self._items, self._size = items, size
+        self._held: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> tuple[list[Any], ...]:
+        held = self._held
+        for item in self._items:
+            held.append(item)
+            if len(held) == self._size:
+                break
+        if not held:
+            raise StopIteration
+        self._held = []
+        return tuple(map(list, zip(*held, strict=True)))
+
+
+def stacked(buffers: Sequence[Any]) -> Any:
+    """Buffers of one size as a tensor of bytes, shape (buffers, bytes of each). Raises ValueError where sizes differ."""
+    size = len(buffers[0])
+    if any(len(data) != size for data in buffers):
+        raise ValueError("buffers of different sizes make no tensor: pad or decode them in `transform`")
+    if not size:
+        return torch.empty((len(buffers), 0), dtype=torch.uint8)  # frombuffer takes no buffer without bytes
+    return torch.frombuffer(bytearray().join(buffers), dtype=torch.uint8).view(len(buffers), size)
+
+
+def _all_bytes(buffers: list[Any]) -> list[bytes]:
+    return [bytes(data) for data in buffers]
