@@ -101,6 +101,23 @@ def test_every_decision_of_the_run_has_its_cause(feed: Feed) -> None:
     assert rows and all("cause" in row for row in rows)
 
 
+@pytest.mark.parametrize("column", ["at_s", "interval_s"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e300, 1e300])
+def test_times_that_are_none_are_one_sentence(
+    folder: Path, tmp_path: Path, column: str, value: float
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    copy = copied(folder, tmp_path)
+    table = pq.read_table(copy / "timelines.parquet")
+    values = [value, *table.column(column).to_pylist()[1:]]
+    at = table.column_names.index(column)
+    pq.write_table(table.set_column(at, column, pa.array(values)), copy / "timelines.parquet")
+    with pytest.raises(ResultError, match=r"timelines\.parquet: has times that are none"):
+        load(copy)
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -388,6 +388,10 @@ def save_timelines(path: Path, samples: Sequence[PortSample]) -> None:
         pq.write_table(table, file, compression="zstd")
 
 
+MOST_S = 1e9
+"""Times of a run are below; a damaged file may hold anything."""
+
+
 def load_timelines(folder: Path) -> list[PortSample]:
     """The samples of a run; none where the file is absent. Raises ResultError where it is broken."""
     import pyarrow as pa
@@ -398,9 +402,16 @@ def load_timelines(folder: Path) -> list[PortSample]:
         return []
     try:
         rows = pq.read_table(path).to_pylist()
-        return [msgspec.convert(row, PortSample) for row in rows]
+        samples = [msgspec.convert(row, PortSample) for row in rows]
     except (pa.ArrowException, OSError, msgspec.MsgspecError) as error:
         raise ResultError(f"{path}: is no timeline file: {error}") from None
+    if not all(
+        abs(s.at_s) <= MOST_S and 0 <= s.interval_s <= MOST_S for s in samples
+    ):  # also of what is no number
+        raise ResultError(
+            f"{path}: has times that are none: copy the folder again, or run the experiment again"
+        )
+    return samples
 
 
 class _Head(msgspec.Struct):
