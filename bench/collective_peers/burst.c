@@ -1,8 +1,8 @@
 /* Bursts of a shared file: burst PHASES COMPUTE_S BYTES_A_RANK PATH. Each phase all ranks write BYTES_A_RANK each, in
- * blocks in turn, after what was written before. First PHASES phases with a pause of COMPUTE_S before each, as a program
- * that computes, and one sync behind the last; then PHASES phases that are synced at once. Rank 0 prints one line of JSON:
- * bytes of the file, the median time of a write of the first phases, their time in all, and the median time of write and
- * sync of the others, in seconds.
+ * blocks in turn, after what was written before. First PHASES phases with a pause of COMPUTE_S before each, as a
+ * program that computes, and one sync behind the last; then PHASES phases that are synced at once. Rank 0 prints one
+ * line of JSON: bytes of the file, the median time of a write of the first phases, their time in all, and the median
+ * time of write and sync of the others, in seconds.
  */
 #define _XOPEN_SOURCE 700
 #include "pattern.h"

@@ -1,8 +1,8 @@
-/* Writes and reads collectively for some time: crash SECONDS WORDS PATH PROGRESS. Each round all ranks write WORDS 32-bit
- * words each, in blocks in turn, into one of SLOTS parts of the file; every fifth round is synced and read back, and
- * after every odd one a part of an earlier round is read. Word i of round r is i x 2654435761 + 12345 + r. The file
- * PROGRESS has the number of writes that have ended, an int. Rank 0 prints one line of JSON: rounds, slots, words of a round, wrong bytes read back,
- * the median time of a write and the time above it of all writes, in seconds.
+/* Writes and reads collectively for some time: crash SECONDS WORDS PATH PROGRESS. Each round all ranks write WORDS
+ * 32-bit words each, in blocks in turn, into one of SLOTS parts of the file; every fifth round is synced and read back,
+ * and after every odd one a part of an earlier round is read. Word i of round r is i x 2654435761 + 12345 + r. The file
+ * PROGRESS has the number of writes that have ended, an int. Rank 0 prints one line of JSON: rounds, slots, words of a
+ * round, wrong bytes read back, the median time of a write and the time above it of all writes, in seconds.
  */
 #define _XOPEN_SOURCE 700
 #include <fcntl.h>
