@@ -17,7 +17,7 @@ BENCH ?= rules switching probes backplane mixes foresee collision pfsim-oracle m
   copy copy-striped copy-crash dedup wan-path wan-loopback wan-loss wan-patterns \
   wan-start wan-fairness wan-files wan-compress wan-crash staging-crash wan-reorder probe proxy flow-cost staging-slurm many-nodes coupling \
   collective collective-cost elastic-io io-schedule io-crash write-behind loader-small python-loader cli-start copy-estimate view \
-  allreduce bcast primitives tags mpi-jobs
+  allreduce rank-order bcast primitives tags mpi-jobs
 
 .PHONY: help demo test test-all lint build lab-up lab-down lab-test bench bench-quick fuzz audit docs dist lock clean packages test-packages
 
