@@ -30,6 +30,7 @@ PASSED_ON = (
     "WAYSTAGE_PROFILE",
     "WAYSTAGE_RANK_ORDER",
     "WAYSTAGE_RANK_ORDER_FROM",
+    "WAYSTAGE_RANK_ORDER_WAIT_MS",
 )
 """Variables that ranks on other hosts need, where they are set."""
 

@@ -33,7 +33,6 @@
 #define SLOTS 4096             /* keys of this process; when three quarters are used, no more are declared */
 #define DECLARED_AT_ONCE 32    /* declarations, then DECLARED_PER_S: programs may make any number of communicators */
 #define DECLARED_PER_S 8
-#define ORDER_LIMIT_MS 100     /* once a communicator and primitive, if it makes several large calls */
 
 /* Found when first needed: the library is loaded into launchers and shells too, which have no MPI. */
 #define SYMBOL(name) static __typeof__(&P##name) name##_
@@ -72,8 +71,10 @@ enum state {
 
 const char call_observed[] = "observed";
 
-static int unanswered;
-static double tokens = DECLARED_AT_ONCE, tokens_at;
+static int unanswered, unanswered_orders;
+static struct allowance {
+    double tokens, at;
+} declarations = {.tokens = DECLARED_AT_ONCE}, orders = {.tokens = DECLARED_AT_ONCE};
 
 /* Calls that this thread has made lately, of which nothing is left to do. A communicator that is freed leaves its
  * address to another: from then on, no entry of before holds. */
@@ -222,16 +223,16 @@ static bool set_state(uint64_t key, enum state state)
     return true;
 }
 
-static bool may_declare(void)
+static bool may_declare(struct allowance *left)
 {
     double now = (double)stats_now_ns() / 1e9;
-    tokens += (now - tokens_at) * DECLARED_PER_S;
-    tokens_at = now;
-    if (tokens > DECLARED_AT_ONCE)
-        tokens = DECLARED_AT_ONCE;
-    if (tokens < 1)
+    left->tokens += (now - left->at) * DECLARED_PER_S;
+    left->at = now;
+    if (left->tokens > DECLARED_AT_ONCE)
+        left->tokens = DECLARED_AT_ONCE;
+    if (left->tokens < 1)
         return false;
-    tokens -= 1;
+    left->tokens -= 1;
     return true;
 }
 
@@ -273,7 +274,7 @@ static bool first_call(const struct members *members, const struct call *call, u
 {
     bool declared = false;
     pthread_mutex_lock(&lock);
-    if (state_of(key) == NEW && set_state(key, DONE) && may_declare() && agent_reached()) {
+    if (state_of(key) == NEW && set_state(key, DONE) && may_declare(&declarations) && agent_reached()) {
         declared = true;
         if (members->mine == 0)
             declare(members, call, key);
@@ -313,7 +314,7 @@ static void learned(const struct noting *noting)
     if (outer.decided) {
         sent_drop();
         after = DONE;
-    } else if (!may_declare() || !agent_reached()) {
+    } else if (!may_declare(&declarations) || !agent_reached()) {
         sent_drop();
         after = DONE;
     } else if (report(noting)) {
@@ -339,7 +340,7 @@ static struct members *declared_members(MPI_Comm comm)
     return members == NULL || members->count < 2 || members->count > CALLS_MOST_RANKS ? NULL : members;
 }
 
-bool call_order(MPI_Comm comm, const char *primitive, size_t bytes, int *ranks)
+bool call_order(MPI_Comm comm, const char *primitive, size_t bytes, int limit_ms, int *ranks)
 {
     const struct members *members = ready ? declared_members(comm) : NULL;
     struct call call = {primitive, "rank-order", bytes, -1};
@@ -347,11 +348,11 @@ bool call_order(MPI_Comm comm, const char *primitive, size_t bytes, int *ranks)
     if (members == NULL)
         return false;
     pthread_mutex_lock(&lock);
-    if (unanswered < PATIENCE && may_declare() && agent_reached()) {
+    if (unanswered_orders < PATIENCE && may_declare(&orders) && agent_reached()) {
         uint64_t key = key_of(members, &call, 0);
         declare(members, &call, key);
-        bool answered = agent_order(key, ORDER_LIMIT_MS, ranks, members->count, &found);
-        unanswered = answered ? 0 : unanswered + 1;
+        bool answered = agent_order(key, limit_ms, ranks, members->count, &found);
+        unanswered_orders = answered ? 0 : unanswered_orders + 1;
     }
     pthread_mutex_unlock(&lock);
     return found;

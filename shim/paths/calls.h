@@ -42,8 +42,8 @@ void call_ends(struct noting *noting);
 #define CALLS_MOST_RANKS 4096
 
 /* Ask the controller for an order of the communicator's ranks: its rank at each position. False where it gives none.
- * One rank asks; it waits for at most ORDER_LIMIT_MS. */
-bool call_order(MPI_Comm comm, const char *primitive, size_t bytes, int *ranks);
+ * One rank asks, and waits for as long as `limit_ms`. */
+bool call_order(MPI_Comm comm, const char *primitive, size_t bytes, int limit_ms, int *ranks);
 
 /* What this thread calls from now on, or until now, is not the program's: it is not declared. */
 void call_aside(bool aside);

@@ -22,6 +22,7 @@
 
 #define FROM_CALL 3         /* the first calls are declared and learned: python/waystage/forecast/asked_orders.py */
 #define FROM_BYTES (64 << 10)
+#define LIMIT_MS 100        /* for an answer, once a communicator and primitive */
 #define BLOCKS 8            /* of an allgather, that are FROM_BYTES together */
 #define FEWEST_RANKS 3
 #define MOST_MADE 64        /* of this process at a time: MPICH has about 2,000 context ids */
@@ -64,6 +65,7 @@ static void *handle_of(const char *name)
 
 static bool wanted, floats;
 static size_t from = FROM_BYTES;
+static int limit_ms = LIMIT_MS;
 static int keyval, keyval_of_self;
 static atomic_bool ending; /* in MPI_Finalize, which frees what is left */
 static atomic_int made;
@@ -149,7 +151,8 @@ static int not_copied(MPI_Comm comm, int key, void *extra, void *in, void *out, 
 
 void order_start(void)
 {
-    const char *which = getenv("WAYSTAGE_RANK_ORDER"), *bytes = getenv("WAYSTAGE_RANK_ORDER_FROM");
+    const char *which = getenv("WAYSTAGE_RANK_ORDER"), *bytes = getenv("WAYSTAGE_RANK_ORDER_FROM"),
+               *limit = getenv("WAYSTAGE_RANK_ORDER_WAIT_MS");
     static int of_self;
     if (wanted || which == NULL || (strcmp(which, "exact") != 0 && strcmp(which, "floats") != 0))
         return;
@@ -160,6 +163,8 @@ void order_start(void)
     floats = strcmp(which, "floats") == 0;
     if (bytes != NULL && atoll(bytes) > 0)
         from = (size_t)atoll(bytes);
+    if (limit != NULL && atoi(limit) > 0)
+        limit_ms = atoi(limit);
     type_int = MPI_INT;
     errors_return = MPI_ERRORS_RETURN;
     find_handles();
@@ -207,7 +212,7 @@ static void decide(const struct orders *orders, struct order *order, MPI_Comm co
     int count = orders->count, ranks[count], can = 0, all = 0;
 
     ranks[0] = -1;
-    if (orders->mine == 0 && !(call_order(comm, names[primitive], bytes, ranks) && is_order(ranks, count)))
+    if (orders->mine == 0 && !(call_order(comm, names[primitive], bytes, limit_ms, ranks) && is_order(ranks, count)))
         ranks[0] = -1;
     if (MPI_Bcast_(ranks, count, type_int, 0, comm) != MPI_SUCCESS || ranks[0] < 0)
         return;

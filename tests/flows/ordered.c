@@ -1,7 +1,7 @@
 /* Collectives of all kinds that an order of ranks may change, each checked against what it must give.
  *
- * Arguments: the elements of a call; one of `errors`, `floats`, `kept`, `many`, or all kinds. A rank prints what is
- * wrong. */
+ * Arguments: the elements of a call; a primitive, or one of `errors`, `floats`, `kept`, `many`.
+ * A rank prints what is wrong. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static void broadcast(MPI_Comm comm, int count)
     MPI_Type_vector(count, 1, 2, MPI_INT, &spaced);
     MPI_Type_commit(&spaced);
     for (int call = 0; call < 2 * CALLS; call++) {
-        int root = call % size, right = 1, *data = malloc(2 * (size_t)count * sizeof *data);
+        int root = call % 3 == 2 ? size - 1 : call % 3, right = 1, *data = malloc(2 * (size_t)count * sizeof *data);
         for (int i = 0; i < 2 * count; i++)
             data[i] = rank == root ? root * 1000 + i : -1;
         if (call % 2)
@@ -142,14 +142,17 @@ static void gather(MPI_Comm comm, int count)
     MPI_Type_free(&spaced);
 }
 
-static void all(MPI_Comm comm, int count)
+static void all(MPI_Comm comm, const char *what, int count)
 {
     ranks_of(comm);
     if (size == 1)
         return; /* MPI_LAND of one value is that value, not 0 or 1 */
-    reduce_all(comm, count);
-    broadcast(comm, count);
-    gather(comm, count);
+    if (strcmp(what, "allreduce") == 0)
+        reduce_all(comm, count);
+    else if (strcmp(what, "bcast") == 0)
+        broadcast(comm, count);
+    else
+        gather(comm, count);
 }
 
 /* Two groups: the other's data arrives. */
@@ -252,22 +255,22 @@ int main(int argc, char **argv)
     MPI_Comm comm;
     int count = atoi(argv[1]), threads;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
-    if (argc > 2 && strcmp(argv[2], "many") == 0) {
+    if (strcmp(argv[2], "many") == 0) {
         many(count);
-    } else if (argc > 2 && strcmp(argv[2], "kept") == 0) {
+    } else if (strcmp(argv[2], "kept") == 0) {
         kept(count);
-    } else if (argc > 2 && strcmp(argv[2], "floats") == 0) {
+    } else if (strcmp(argv[2], "floats") == 0) {
         ranks_of(comm = MPI_COMM_WORLD);
         ALLREDUCE(double, MPI_DOUBLE, MPI_SUM, a + b, 0)
-    } else if (argc > 2 && strcmp(argv[2], "errors") == 0) {
+    } else if (strcmp(argv[2], "errors") == 0) {
         errors(count);
     } else {
-        all(MPI_COMM_WORLD, count);
+        all(MPI_COMM_WORLD, argv[2], count);
         MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &comm);
-        all(comm, count);
+        all(comm, argv[2], count);
         MPI_Comm_free(&comm);
         MPI_Comm_split(MPI_COMM_WORLD, rank > 0, 0, &comm);
-        all(comm, count);
+        all(comm, argv[2], count);
         MPI_Comm_free(&comm);
         between(count);
     }
