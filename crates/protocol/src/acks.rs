@@ -6,7 +6,9 @@
 //!   once sixteen have arrived, so that their number does not grow with the rate. A sender limited by its window
 //!   sends as much at once as an acknowledgement covers: where that exceeds the queue of `fair`, the path runs empty
 //!   whenever a host is late.
-//! - Each covers the packets of the previous two as well, so that a lost one loses no information.
+//! - Each covers the packets of the previous two as well, so that a lost one loses no information. After a request for
+//!   the history, which shows that more are lost in a row, it covers those of the previous eleven for some time: packets
+//!   of which the sender hears nothing for a round trip fill its window.
 //! - A sender limited by its window still waits for the next one. Where one in two hundred packets is missing,
 //!   acknowledgements are sent twice as often.
 
@@ -16,6 +18,10 @@ use crate::received::{Received, MAX_BITS};
 
 /// The number of acknowledgements that cover a packet.
 const REPEATED: usize = 3;
+
+/// The same after a request for the history, and the acknowledgements for which it lasts.
+const WIDELY_REPEATED: usize = 12;
+const WIDE: u32 = 1000;
 
 /// Packets that are acknowledged immediately, before they outgrow one bitmap.
 const MAX_PACKETS: u64 = MAX_BITS / 2;
@@ -83,7 +89,9 @@ pub struct Acks {
     slowest: Option<u32>,
     due_ns: Option<u64>,
     /// Where the bitmaps of the last acknowledgements ended, oldest first.
-    ends: [u64; REPEATED],
+    ends: [u64; WIDELY_REPEATED],
+    /// Acknowledgements left that cover more, since some are lost in a row.
+    wide: u32,
     history_requests: Vec<(u64, u64)>,
     bits: Vec<u8>,
 }
@@ -127,7 +135,7 @@ impl Acks {
             interval_ns
         };
         let mut due_ns = self.due_ns.unwrap_or(u64::MAX).min(now_ns + interval_ns);
-        let packets = self.received.end().saturating_sub(self.ends[REPEATED - 1]);
+        let packets = self.received.end().saturating_sub(self.ends[WIDELY_REPEATED - 1]);
         if packets >= BUSY_PACKETS {
             let first_ns = self.burst.map_or(now_ns, |(first_ns, _)| first_ns);
             due_ns = due_ns.min(first_ns + busy_ns);
@@ -137,6 +145,7 @@ impl Acks {
 
     /// The peer requests the history of these packets.
     pub fn on_history_request(&mut self, from: u64, to: u64) {
+        self.wide = WIDE;
         if self.history_requests.len() < 16 {
             self.history_requests.push((from, to));
         }
@@ -178,7 +187,10 @@ impl Acks {
             return false;
         };
         let end = self.received.end();
-        let Some(bitmap) = self.received.bitmap(self.ends[0], end, &mut self.bits) else {
+        let covered = if self.wide > 0 { WIDELY_REPEATED } else { REPEATED };
+        self.wide = self.wide.saturating_sub(1);
+        let from = self.ends[WIDELY_REPEATED - covered];
+        let Some(bitmap) = self.received.bitmap(from, end, &mut self.bits) else {
             return false;
         };
         let slowest = self.slowest.take().unwrap_or(fastest.delay);
@@ -197,7 +209,7 @@ impl Acks {
         };
         Frame::Ack(ack).put(out);
         self.ends.rotate_left(1);
-        self.ends[REPEATED - 1] = end;
+        self.ends[WIDELY_REPEATED - 1] = end;
         true
     }
 }
@@ -225,6 +237,34 @@ mod tests {
         }
         acks.schedule(0, interval_ns, interval_ns);
         acks.due_ns().unwrap_or(u64::MAX)
+    }
+
+    /// The first packet that each of `count` acknowledgements of ten packets covers.
+    fn covered_from(acks: &mut Acks, count: u64) -> Vec<u64> {
+        let mut each = Vec::new();
+        for _ in 0..count {
+            let first = acks.received().end();
+            (first..first + 10).for_each(|n| acks.on_packet(0, n, Stamp::of(0), 1472, false));
+            acks.schedule(0, 0, 0);
+            let mut out = Vec::new();
+            assert!(acks.put(0, 0, 0, &mut out));
+            let mut reader = crate::varint::Reader::new(&out);
+            match Frame::read(&mut reader) {
+                Ok(Frame::Ack(ack)) => each.push(ack.bitmap.from),
+                other => panic!("{other:?}"),
+            }
+        }
+        each
+    }
+
+    #[test]
+    fn acknowledgements_lost_in_a_row_are_covered_by_more_later_ones() {
+        let mut acks = Acks::default();
+        assert_eq!(covered_from(&mut acks, 14).last(), Some(&110));
+        acks.on_history_request(0, 10);
+        assert!(acks.put(0, 0, 0, &mut Vec::new()));
+        assert_eq!(covered_from(&mut acks, 1), [30], "twelve instead of three");
+        assert_eq!(covered_from(&mut acks, u64::from(WIDE)).last(), Some(&(10 * 1012)));
     }
 
     #[test]

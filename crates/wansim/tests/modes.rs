@@ -62,6 +62,19 @@ fn bursts_on_the_way_back_do_not_silence_a_flow() {
 }
 
 #[test]
+fn acknowledgements_lost_in_a_row_cost_little() {
+    for (rate_bps, rtt_ms, share, mean) in [(2e8, 10, 0.2, 3.0), (1e8, 20, 0.2, 3.0)] {
+        for seed in 1..=3 {
+            let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+            path.backward.loss = Loss::in_bursts(share, mean);
+            let outcome = run(path, &[fair()], seconds(2.0), seconds(22.0), seed);
+            let fraction = outcome.bps[0] / rate_bps;
+            assert!(fraction > 0.865, "{rate_bps:e}, {rtt_ms} ms, seed {seed}: {fraction:.3}");
+        }
+    }
+}
+
+#[test]
 fn a_path_that_loses_before_it_queues_is_filled() {
     let shallow: fn(&mut PathSpec) = |path| path.forward.buffer_bytes /= 20;
     let policed: fn(&mut PathSpec) =

@@ -1,0 +1,168 @@
+//! One change of the law over many paths: `cargo run --release -p waystage-wansim --example matrix PART`.
+//!
+//! Parts: `marks`, `bursts`, `acknowledgements`, `delay`, `beside`. Each figure is a part of what the path carries, or a
+//! share in per cent beside another flow: the worst and the median of seeds. `WAYSTAGE_MATRIX_SEEDS` sets their number; a
+//! second argument, as `2e8,40`, selects one path.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use waystage_protocol::congestion::Mode;
+use waystage_wansim::link::Loss;
+use waystage_wansim::scenario::{run, run_changing, seconds, Change, Entry, Kind, PathSpec};
+
+const MS: u64 = 1_000_000;
+const OURS: Kind = Kind::Ours(Mode::Fair);
+
+/// Rates and round trips in ms: near and far, slow and fast; or the one that was asked for.
+fn paths() -> Vec<(f64, u64)> {
+    let only = std::env::args().nth(2);
+    let parsed = only.as_deref().and_then(|text| text.split_once(','));
+    if let Some((rate_bps, rtt_ms)) = parsed {
+        return rate_bps.parse().ok().zip(rtt_ms.parse().ok()).into_iter().collect();
+    }
+    vec![(5e7, 20), (1e8, 20), (2e8, 2), (2e8, 10), (2e8, 40), (1e9, 20), (1e8, 200)]
+}
+
+fn main() {
+    let part = std::env::args().nth(1).unwrap_or_default();
+    match part.as_str() {
+        "marks" => marks(),
+        "bursts" => bursts(),
+        "acknowledgements" => acknowledgements(),
+        "delay" => delay(),
+        "beside" => beside(),
+        _ => eprintln!("name a part: marks, bursts, acknowledgements, delay or beside"),
+    }
+}
+
+/// The worst and the median of what `measure` returns for each seed, on two threads.
+fn seeds(measure: impl Fn(u64) -> f64 + Sync) -> (f64, f64, f64) {
+    let count = std::env::var("WAYSTAGE_MATRIX_SEEDS").ok().and_then(|n| n.parse().ok());
+    let count: usize = count.unwrap_or(3);
+    let next = AtomicUsize::new(0);
+    let part = || {
+        let mut values = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= count {
+                return values;
+            }
+            values.push(measure(seed as u64 + 1));
+        }
+    };
+    let mut values = std::thread::scope(|scope| {
+        let other = scope.spawn(part);
+        let mut values = part();
+        values.extend(other.join().unwrap_or_default());
+        values
+    });
+    values.sort_by(f64::total_cmp);
+    (values[0], values[values.len() / 2], values[values.len() - 1])
+}
+
+fn alone(path: PathSpec, change: Change, ends_s: f64) -> (f64, f64, f64) {
+    seeds(|seed| {
+        let times = (seconds(2.0), seconds(ends_s));
+        let outcome = run_changing(path, change, &[Entry::now(OURS)], times, seed);
+        outcome.bps[0] / path.forward.rate_bps
+    })
+}
+
+/// The share in per cent beside a flow of this kind, for the first and for the second of both.
+fn share(path: PathSpec, other: Kind, ours_first: bool) -> (f64, f64, f64) {
+    seeds(|seed| {
+        let order = if ours_first { [OURS, other] } else { [other, OURS] };
+        let begins_ns = seconds(10.0 + 0.37 * seed as f64);
+        let entries = [Entry::now(order[0]), Entry { kind: order[1], begins_ns }];
+        let outcome = run(path, &entries, seconds(20.0), seconds(60.0), seed);
+        100.0 * outcome.bps[usize::from(!ours_first)] / outcome.bps.iter().sum::<f64>()
+    })
+}
+
+fn marking(rate_bps: f64, rtt_ms: u64, threshold: f64) -> PathSpec {
+    let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).without_phase();
+    path.forward.queue.mark_bytes = (path.forward.buffer_bytes as f64 * threshold) as u64;
+    path
+}
+
+fn marks() {
+    for (rate_bps, rtt_ms) in paths() {
+        for threshold in [0.05, 0.1, 0.3] {
+            let path = marking(rate_bps, rtt_ms, threshold);
+            let (worst, median, _) = alone(path, |_, _| {}, 32.0);
+            print!("marks {rate_bps:e} {rtt_ms} ms, {threshold} BDP: alone {worst:.3} {median:.3}");
+            for (other, name) in [(Kind::CubicWithEcn, "cubic"), (OURS, "fair")] {
+                for ours_first in [true, false] {
+                    let (least, median, most) = share(path, other, ours_first);
+                    let place = if ours_first { "second" } else { "first" };
+                    print!(", {name} {place} {median:.0} % ({least:.0} to {most:.0})");
+                }
+            }
+            println!();
+        }
+    }
+}
+
+fn bursts() {
+    for (rate_bps, rtt_ms) in paths() {
+        for buffer in [0.05, 0.1, 0.25] {
+            for (loss, mean) in
+                [(0.0, 1.0), (0.001, 1.0), (0.001, 3.0), (0.001, 10.0), (0.01, 3.0), (0.05, 3.0)]
+            {
+                let mut path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
+                if loss > 0.0 {
+                    path.forward.loss = Loss::in_bursts(loss, mean);
+                }
+                let (worst, median, _) = alone(path, |_, _| {}, 32.0);
+                let (worst, median) = (worst / (1.0 - loss), median / (1.0 - loss));
+                println!("bursts of {mean}, {:.1} %, {rate_bps:e} {rtt_ms} ms, {buffer} BDP: {worst:.3} {median:.3}", 100.0 * loss);
+            }
+        }
+    }
+}
+
+fn acknowledgements() {
+    for (rate_bps, rtt_ms) in paths() {
+        for (loss, mean) in [(0.01, 1.0), (0.1, 1.0), (0.1, 3.0), (0.2, 3.0), (0.1, 10.0)] {
+            let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+            path.backward.loss = Loss::in_bursts(loss, mean);
+            let (worst, median, _) = alone(path, |_, _| {}, 22.0);
+            println!("acknowledgements lost, {:.0} % in bursts of {mean}, {rate_bps:e} {rtt_ms} ms: {worst:.3} {median:.3}", 100.0 * loss);
+        }
+    }
+}
+
+fn delay() {
+    fn steps(now_ns: u64, path: &mut PathSpec, by_ns: u64) {
+        if now_ns / seconds(15.0) % 2 == 1 {
+            path.forward.delay_ns += by_ns;
+        }
+    }
+    let changes: [(u64, Change); 3] = [
+        (5, |now, path| steps(now, path, 5 * MS)),
+        (20, |now, path| steps(now, path, 20 * MS)),
+        (60, |now, path| steps(now, path, 60 * MS)),
+    ];
+    for (rate_bps, rtt_ms) in paths() {
+        for (by_ms, change) in changes {
+            let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+            let (worst, median, _) = alone(path, change, 62.0);
+            println!("delay steps of {by_ms} ms, {rate_bps:e} {rtt_ms} ms: {worst:.3} {median:.3}");
+        }
+    }
+}
+
+fn beside() {
+    for (rate_bps, rtt_ms) in paths() {
+        for buffer in [0.05, 0.25, 1.0] {
+            let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer).without_phase();
+            print!("beside cubic, {rate_bps:e} {rtt_ms} ms, {buffer} BDP:");
+            for ours_first in [true, false] {
+                let (least, median, most) = share(path, Kind::Cubic, ours_first);
+                let place = if ours_first { "second" } else { "first" };
+                print!(" {place} {median:.0} % ({least:.0} to {most:.0})");
+            }
+            println!();
+        }
+    }
+}
