@@ -107,6 +107,15 @@ pub enum Effect {
         /// Where the image begins in the pool.
         image: u64,
     },
+    /// Put bytes that came with an announcement into an image.
+    Fill {
+        /// Where the image begins in the pool.
+        image: u64,
+        /// (position, bytes) in the image.
+        runs: Vec<(u64, u64)>,
+        /// Their bytes, one run after the other.
+        data: Vec<u8>,
+    },
     /// This node's bytes of the operation that it announces next go by the own aggregator, in any domain.
     KeepOwn {
         /// The file.

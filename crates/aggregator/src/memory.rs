@@ -73,6 +73,16 @@ impl Pool {
         found
     }
 
+    /// Copy bytes to runs (position, bytes) of an image.
+    pub fn fill(&self, image: u64, runs: &[(u64, u64)], mut data: &[u8]) {
+        for (position, bytes) in runs {
+            let bytes = usize::try_from(*bytes).unwrap_or(usize::MAX).min(data.len());
+            let (run, rest) = data.split_at(bytes);
+            self.write(image.saturating_add(*position), run);
+            data = rest;
+        }
+    }
+
     /// Copy bytes into the pool.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         if let Ok(to) = self.at(offset, bytes.len() as u64) {

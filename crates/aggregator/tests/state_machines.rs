@@ -22,6 +22,21 @@ fn a_file_may_have_had_more_views_than_are_kept() {
     cluster.at_rest();
 }
 
+#[test]
+fn a_small_write_is_not_asked_for_what_came_with_its_announcement() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed, 2, 2, 8192);
+        cluster.deal(6000, 40, false);
+        cluster.ranks.iter_mut().for_each(|rank| rank.by_view = true);
+        let expected = cluster.expected(&cluster.file);
+        assert_eq!(cluster.operation(true, None), (1, Status::Ok));
+        assert!(cluster.file == expected, "wrong bytes");
+        // With all of them no data cross the link by themselves.
+        assert!(cluster.inlined < 2 || cluster.crossings == 0, "seed {seed}");
+        cluster.at_rest();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 

@@ -236,6 +236,7 @@ impl File {
             bytes: range.end - range.start,
             hull_lo: hull.start,
             hull_hi: hull.end,
+            inline: transfer.inline(write && state.view_sent.is_some()),
         };
         // A process that was restarted must hear of the operation: it ends it on all nodes, which wait for this one.
         let settled = state.settled;

@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use waystage_collective::{Datatype, View};
+use waystage_collective_wire::local::INLINE_BYTES;
 use waystage_collective_wire::{coverage, Window};
 
 use crate::error::{argument, Code, Error, Result};
@@ -244,6 +245,17 @@ impl Transfer<'_> {
             true
         });
         (list.finish(), upto)
+    }
+
+    /// All data, where they are few enough to go with the announcement and `may_be` says so; else nothing.
+    pub(crate) fn inline(&self, may_be: bool) -> Vec<u8> {
+        let bytes = self.range.end - self.range.start;
+        if !may_be || bytes > INLINE_BYTES {
+            return Vec::new();
+        }
+        let mut found = vec![0; usize::try_from(bytes).unwrap_or(0)];
+        self.data.gather(&mut found);
+        found
     }
 
     /// Copies this rank's bytes of a window out of its image.

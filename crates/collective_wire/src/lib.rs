@@ -24,7 +24,7 @@ pub use status::Status;
 pub use window::Window;
 
 /// Version of all messages. Processes of different versions refuse each other.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,9 @@ use crate::{FileId, Status, Window};
 /// A bit of `Attach`'s flags: the rank had attached the file to a process that has ended since.
 pub const REATTACHED: u32 = 1 << 16;
 
+/// Data of a rank that go with its announcement: a copy of them costs less than another question and its answer.
+pub const INLINE_BYTES: u64 = 8 << 10;
+
 messages! {
     /// From a rank to the process of its node.
     pub enum ToNode {
@@ -102,6 +105,9 @@ messages! {
             hull_lo: u64,
             /// Behind the last byte of the file.
             hull_hi: u64,
+            /// All data of the rank, where a view is given and they are at most [`INLINE_BYTES`]; else empty. It may be
+            /// asked for them all the same.
+            inline: Vec<u8>,
         },
         /// `Pack` was served: the rank's bytes at positions `[from, upto)` are in the image (of a write), and their
         /// runs are in the list (unless the exchange is view-based).

@@ -84,6 +84,8 @@ messages! {
             behind: bool,
             /// The ranks' data by their views, where all of the node's exchange is view-based.
             views: Option<Vec<RankRange>>,
+            /// The bytes of `views`, one range after the other, where nothing is to be pulled; else empty.
+            inline: Vec<u8>,
         },
         /// Aggregator to node: send what your ranks have in the window (write), or its coverage (read).
         8 => Pull {

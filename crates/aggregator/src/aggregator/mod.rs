@@ -4,7 +4,7 @@
 //!
 //! Images of an operation take at most the bytes of two windows of `cb_buffer_size`, as one is filled while the other
 //! is written; smaller windows are more at a time. Without a free image an operation waits. Nothing is held that grows
-//! with ranks or extents.
+//! with ranks or extents, but bytes of small operations that come with their announcements, which are bounded.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -14,18 +14,19 @@ use waystage_collective::{ServerMap, View};
 use waystage_collective_wire::peer::{Peer, RankRange};
 use waystage_collective_wire::{FileId, Status};
 
-use crate::coverage::Coverage;
 use crate::effect::{Effect, LinkId, Outcome, OWN};
 use crate::room::{union_of, Room};
 
 mod behind;
 mod choice;
 mod losses;
+mod pulling;
 mod state;
 mod syncs;
 mod windows;
 
 use choice::{next_kept, next_window, prefetch};
+use pulling::{begin_window, fits};
 use state::{File, Op, OpWindow, Part, Phase};
 
 /// Windows of the size of `cb_buffer_size` that an operation has images for at a time.
@@ -235,6 +236,7 @@ impl Aggregator {
             hull_hi,
             behind,
             ref views,
+            ref inline,
         } = message
         else {
             return;
@@ -292,7 +294,8 @@ impl Aggregator {
         let strange = hull_lo > hull_hi
             || hull_hi > i64::MAX as u64
             || index as usize >= map.aggregators.len()
-            || views.as_ref().is_some_and(|views| !views.iter().all(known));
+            || views.as_ref().is_some_and(|views| !views.iter().all(known))
+            || !fits(inline, views.as_deref());
         if strange {
             return out.push(Effect::DropNode(link, "an operation that makes no sense"));
         }
@@ -327,8 +330,8 @@ impl Aggregator {
             }
         }
         let epoch = running.map.epoch;
-        let views = views.clone();
-        running.parts.insert(link, Part { hull: hull_lo..hull_hi, views, reach: hull_lo });
+        let (views, inline) = (views.clone(), inline.clone());
+        running.parts.insert(link, Part { hull: hull_lo..hull_hi, views, inline, reach: hull_lo });
         self.begin_epoch(id, epoch, out);
         self.advance(id, out);
     }
@@ -382,7 +385,7 @@ impl Aggregator {
                 op.domains = op.map.domains(&hull);
             }
         }
-        let mut starved = false;
+        let (mut starved, mut filled) = (false, Vec::new());
         while !failed && op.windows.len() < MOST_WINDOWS {
             let found = next_kept(op, file.window_bytes);
             let kept = found.is_some();
@@ -407,27 +410,14 @@ impl Aggregator {
             } else {
                 op.at = window.hi;
             }
-            let coverage = Coverage::new(window.bytes());
-            for link in &links {
-                out.push(if *link == OWN {
-                    Effect::PullOwn { file: id, op: op.number, pull, window, image }
-                } else {
-                    Effect::ToNode(*link, Peer::Pull { file: id, op: op.number, pull, window })
-                });
-            }
-            let (waiting, wanted, phase) = (links, HashMap::new(), Phase::Pulling);
-            let receiving = HashSet::new();
-            op.windows.push(OpWindow {
-                pull,
-                window,
-                kept,
-                image,
-                waiting,
-                receiving,
-                coverage,
-                wanted,
-                phase,
-            });
+            let of = (id, &mut *op, &file.views);
+            let begun = begin_window(of, (window, links, kept), (pull, image), out);
+            filled.extend(begun.waiting.is_empty().then_some(pull));
+            op.windows.push(begun);
+        }
+        if !filled.is_empty() {
+            filled.into_iter().for_each(|pull| self.transfer(id, pull, out));
+            return self.advance(id, out);
         }
         if starved {
             // With a window in work it goes on when that has ended.

@@ -62,6 +62,8 @@ pub(super) struct Unwritten {
 pub(super) struct Part {
     pub(super) hull: Range<u64>,
     pub(super) views: Option<Vec<RankRange>>,
+    /// All bytes of `views`, where nothing is to be pulled; else empty.
+    pub(super) inline: Vec<u8>,
     /// No byte of the node at or after the windows pulled so far is before this offset.
     pub(super) reach: u64,
 }

@@ -21,7 +21,7 @@ impl Aggregator {
     pub fn keep(&mut self, file: FileId, op: u64, hull: Range<u64>) {
         if let Some(file) = self.files.get_mut(&file) {
             let reach = hull.start;
-            file.kept = Some((op, Part { hull, views: None, reach }));
+            file.kept = Some((op, Part { hull, views: None, inline: Vec::new(), reach }));
         }
     }
 

@@ -56,6 +56,7 @@ impl EventLoop {
                         Sent::Read(link, pull),
                     );
                 }
+                Effect::Fill { image, runs, data } => self.pool.fill(image, &runs, &data),
                 Effect::Open { file, path, flags } => self.storage.open(file, path, flags),
                 Effect::Create { rank, file, path, flags } => {
                     self.storage.create(rank, file, path, flags)

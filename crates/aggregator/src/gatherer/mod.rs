@@ -54,6 +54,8 @@ struct Announced {
     view: Option<u32>,
     data: Range<u64>,
     hull: Range<u64>,
+    /// All data, or nothing.
+    inline: Vec<u8>,
 }
 
 struct Op {

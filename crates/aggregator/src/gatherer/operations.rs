@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use waystage_collective::View;
-use waystage_collective_wire::local::ToNode;
+use waystage_collective_wire::local::{ToNode, INLINE_BYTES};
 use waystage_collective_wire::peer::{Peer, RankRange};
 use waystage_collective_wire::{FileId, Status, Window};
 
@@ -35,6 +35,7 @@ impl Gatherer {
             bytes,
             hull_lo,
             hull_hi,
+            inline,
         } = message
         else {
             return Ok(());
@@ -48,6 +49,10 @@ impl Gatherer {
         let view =
             view.map(|view| number_of(view).ok_or("a view that it did not set")).transpose()?;
         let data_end = data_offset.checked_add(bytes).ok_or("more data than any file has")?;
+        let fits = inline.len() as u64 == bytes && bytes <= INLINE_BYTES && write && view.is_some();
+        if !(inline.is_empty() || fits) {
+            return Err("data that do not fit their announcement");
+        }
         if let Some((_, outcome)) = file.ended.as_ref().filter(|(last, _)| *last == number) {
             out.push(Effect::ToRank(rank, done(id, number, outcome, u64::MAX)));
             return Ok(());
@@ -89,8 +94,10 @@ impl Gatherer {
         } else {
             ""
         };
-        op.ranks
-            .insert(rank, Announced { view, data: data_offset..data_end, hull: hull_lo..hull_hi });
+        op.ranks.insert(
+            rank,
+            Announced { view, data: data_offset..data_end, hull: hull_lo..hull_hi, inline },
+        );
         if !why.is_empty() {
             op.outcome.combine(Outcome::failed(Status::Again, why));
             self.abort(id, out);
@@ -146,6 +153,11 @@ impl Gatherer {
         let aggregators: Vec<Arc<str>> =
             map.aggregators.iter().map(|text| Arc::from(text.as_str())).collect();
         op.left = aggregators.iter().cloned().collect();
+        let inline = if kept {
+            Vec::new()
+        } else {
+            inline_of(op, aggregators.len().max(file.addresses.len()))
+        };
         for (index, address) in aggregators.into_iter().enumerate() {
             let known = file.attached.entry(Arc::clone(&address)).or_insert_with(|| {
                 out.push(Effect::ToAggregator(Arc::clone(&address), attach.clone()));
@@ -181,6 +193,7 @@ impl Gatherer {
                     hull_hi: hull.end,
                     behind,
                     views: by_views.clone(),
+                    inline: inline.clone(),
                 },
             ));
         }
@@ -364,6 +377,21 @@ const LONG_RUNS: (u64, u64) = (64 << 10, 1 << 20);
 
 /// Extents of a sample that are looked at.
 const SAMPLE_EXTENTS: u64 = 4096;
+
+/// Bytes that go to all aggregators together with a node's announcement, and to one with those of all nodes. More are
+/// sent where they are asked for.
+const INLINE_IN_ALL: u64 = 256 << 10;
+
+/// The data of a node's ranks, where all of them are few; else nothing.
+fn inline_of(op: &Op, shares: usize) -> Vec<u8> {
+    let ranks = || op.ranks.values().filter(|of| of.hull.start < of.hull.end);
+    let bytes: u64 = ranks().map(|of| of.data.end - of.data.start).sum();
+    let all = ranks().all(|of| of.inline.len() as u64 == of.data.end - of.data.start);
+    if !op.write || !all || bytes.saturating_mul(shares as u64) > INLINE_IN_ALL {
+        return Vec::new();
+    }
+    ranks().flat_map(|of| &of.inline).copied().collect()
+}
 
 /// Whether what the ranks of this node have is in runs that are worth a storage request each, next to each other's. A
 /// sample from the middle of the operation tells: whether data is exchanged changes its way, and never what is written.

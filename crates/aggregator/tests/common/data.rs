@@ -2,8 +2,10 @@
 
 use waystage_aggregator::effect::Transfer;
 use waystage_collective::{Datatype, View};
+use waystage_collective_wire::local::INLINE_BYTES;
 use waystage_collective_wire::Window;
 
+use super::dice::Dice;
 use super::Cluster;
 
 /// A rank's extents of the file, ascending, with its data behind each other.
@@ -32,6 +34,16 @@ impl Pieces {
         View::new(0, 1, filetype).unwrap().encode(1 << 20).unwrap()
     }
 
+    /// All data, mostly, where they may go with an announcement.
+    pub(super) fn inline(&self, may_be: bool, dice: &mut Dice) -> Vec<u8> {
+        let fits = may_be && self.data.len() as u64 <= INLINE_BYTES;
+        if fits && dice.below(4) > 0 {
+            self.data.clone()
+        } else {
+            Vec::new()
+        }
+    }
+
     /// The parts of the extents in a window: (position, offset in the data, bytes).
     pub(super) fn inside(&self, window: &Window) -> Vec<(u64, usize, u64)> {
         let (mut found, mut at) = (Vec::new(), 0);
@@ -49,6 +61,16 @@ impl Pieces {
 }
 
 impl Cluster {
+    pub(super) fn fill(&mut self, node: usize, image: u64, runs: &[(u64, u64)], mut data: &[u8]) {
+        for (position, bytes) in runs {
+            let (run, rest) = data.split_at(*bytes as usize);
+            let at = (image + position) as usize;
+            self.processes[node].pool[at..at + run.len()].copy_from_slice(run);
+            data = rest;
+        }
+        assert!(data.is_empty(), "bytes of no run");
+    }
+
     pub(super) fn store(&mut self, node: usize, transfer: &Transfer) -> u64 {
         let mut eof = u64::MAX;
         let mut coverage = transfer.coverage.clone();

@@ -102,6 +102,8 @@ pub struct Cluster {
     op: u64,
     dead: HashSet<usize>,
     pub lists: usize,
+    /// Announcements with their data.
+    pub inlined: usize,
     /// Messages with data between processes.
     pub crossings: usize,
     pub now: u64,
@@ -160,6 +162,7 @@ impl Cluster {
             op: 0,
             dead: HashSet::new(),
             lists: 0,
+            inlined: 0,
             crossings: 0,
             now: 1,
             cuts: Vec::new(),
@@ -221,6 +224,7 @@ impl Cluster {
                         .push_back(Wire::Data(message, image, coverage));
                 }
             }
+            Effect::Fill { image, runs, data } => self.fill(node, image, &runs, &data),
             Effect::Transfer(transfer) => self.processes[node].transfers.push(transfer),
             other => self.processes[node].other.push_back(other),
         }
@@ -366,6 +370,8 @@ impl Cluster {
             let encoded = rank.pieces.view();
             queue.push_back(ToNode::SetView { file: FILE, view: op as u32, encoded });
         }
+        let inline = rank.pieces.inline(write && view.is_some(), &mut self.dice);
+        self.inlined += usize::from(!inline.is_empty());
         queue.push_back(ToNode::Announce {
             file: FILE,
             op,
@@ -377,6 +383,7 @@ impl Cluster {
             bytes,
             hull_lo,
             hull_hi,
+            inline,
         });
     }
 
