@@ -1,7 +1,9 @@
-/* Writes the same strided pattern at growing offsets, N times, and reads all of it back. Usage: io_loop FILE N. */
+/* Writes the same strided pattern at growing offsets, N times, and with END until that file exists; then reads all of
+   it back. Usage: io_loop FILE N [END]. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { COUNT = 300, BLOCK = 3 };
 
@@ -19,10 +21,16 @@ int main(int argc, char **argv) {
     MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
     MPI_File_set_errhandler(file, MPI_ERRORS_ARE_FATAL);
     MPI_File_set_view(file, (MPI_Offset)rank * BLOCK * 4, MPI_INT, type, "native", MPI_INFO_NULL);
-    for (int i = 0; i < rounds; i++) {
+    for (int i = 0, more = argc > 3; i < rounds || more; i++) {
         for (int k = 0; k < COUNT; k++)
             values[k] = i * 1000 + k + rank * 7;
         MPI_File_write_all(file, values, COUNT, MPI_INT, MPI_STATUS_IGNORE);
+        if (more) {
+            more = access(argv[3], F_OK) != 0;
+            MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        }
+        if (i >= rounds)
+            rounds = i + 1;
     }
     MPI_File_seek(file, 0, MPI_SEEK_SET);
     for (int i = 0; i < rounds; i++) {

@@ -78,9 +78,8 @@ def test_killed_aggregators_cost_no_byte(mpi: Mpi, looping: Path, tmp_path: Path
     setting = (
         ["-x", "WAYSTAGE_IO_NODE={}"] if mpi.name == OPEN_MPI.name else ["-env", "WAYSTAGE_IO_NODE", "{}"]
     )
-    # Ranks of MPICH do not yield: a round takes many times as long where they share processors.
-    rounds = "2000" if mpi.name == OPEN_MPI.name else "120"
-    program = ["-n", "2", *setting, str(looping), str(file), rounds]
+    end = tmp_path / "end"
+    program = ["-n", "2", *setting, str(looping), str(file), "1", str(end)]
     words = [[word.format(node) for word in program] for node in ("one", "two")]
     process = subprocess.Popen(
         [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, *words[0], ":", *words[1]],
@@ -102,6 +101,7 @@ def test_killed_aggregators_cost_no_byte(mpi: Mpi, looping: Path, tmp_path: Path
             killed.append(max(aggregators_of(tag)))
             os.kill(killed[-1], signal.SIGKILL)
             sizes.append(file.stat().st_size)
+        end.touch()
         out, errors = process.communicate(timeout=DEADLINE_S)
         assert (process.returncode, out.strip(), errors) == (0, "wrong 0", "")
     finally:
@@ -124,7 +124,7 @@ def test_a_killed_supervisor_is_replaced_and_cleans_up_at_the_end(
     mpi: Mpi, looping: Path, tmp_path: Path
 ) -> None:
     tag, file = f"WAYSTAGE_TEST_TAG={tmp_path}", tmp_path / "file"
-    process = started(mpi, looping, tmp_path, rounds=400 if mpi.name == OPEN_MPI.name else 60)
+    process = started(mpi, looping, tmp_path)
     try:
         wait_until(lambda: file.exists() and file.stat().st_size > 0, "the file grows")
         folder = Path(environment_of(aggregators_of(tag)[0])["WAYSTAGE_IO_SOCKET"]).parent
@@ -132,6 +132,7 @@ def test_a_killed_supervisor_is_replaced_and_cleans_up_at_the_end(
         assert len(before) == 1
         os.kill(before[0], signal.SIGKILL)
         wait_until(lambda: set(supervisors_of(tag)) - set(before), "another supervisor")
+        (tmp_path / "end").touch()
         assert process.wait(DEADLINE_S) == 0
         wait_until(lambda: not folder.exists(), "the node's folder is removed")
         wait_until(lambda: not aggregators_of(tag), "the aggregator's end")
@@ -139,9 +140,9 @@ def test_a_killed_supervisor_is_replaced_and_cleans_up_at_the_end(
         process.kill()
 
 
-def started(mpi: Mpi, looping: Path, folder: Path, rounds: int) -> subprocess.Popen[bytes]:
-    """Two ranks that write `rounds` times to `file` in `folder`; their processes are tagged with it."""
-    program = ["-n", "2", str(looping), str(folder / "file"), str(rounds)]
+def started(mpi: Mpi, looping: Path, folder: Path) -> subprocess.Popen[bytes]:
+    """Two ranks that write to `file` in `folder` until `end` is there; their processes are tagged with the folder."""
+    program = ["-n", "2", str(looping), str(folder / "file"), "1", str(folder / "end")]
     return subprocess.Popen(
         [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, *program],
         stdout=subprocess.DEVNULL,
@@ -153,7 +154,7 @@ def started(mpi: Mpi, looping: Path, folder: Path, rounds: int) -> subprocess.Po
 
 def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
     tag = f"WAYSTAGE_TEST_TAG={tmp_path}"
-    process = started(mpi, looping, tmp_path, rounds=1_000_000)
+    process = started(mpi, looping, tmp_path)
     try:
         wait_until(lambda: (tmp_path / "file").exists(), "the program's file")
         folder = Path(environment_of(aggregators_of(tag)[0])["WAYSTAGE_IO_SOCKET"]).parent
@@ -171,7 +172,7 @@ def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, 
 
 
 def test_the_token_is_in_no_command_line(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
-    process = started(mpi, looping, tmp_path, rounds=300)
+    process = started(mpi, looping, tmp_path)
     try:
         wait_until(lambda: aggregators_of(f"WAYSTAGE_TEST_TAG={tmp_path}"), "an aggregator")
         token = environment_of(aggregators_of(f"WAYSTAGE_TEST_TAG={tmp_path}")[0])["WAYSTAGE_IO_TOKEN"]
@@ -181,6 +182,7 @@ def test_the_token_is_in_no_command_line(mpi: Mpi, looping: Path, tmp_path: Path
                 assert token.encode() not in commands.read_bytes()
             except OSError:
                 continue
+        (tmp_path / "end").touch()
         assert process.wait(DEADLINE_S) == 0
     finally:
         process.kill()

@@ -200,7 +200,8 @@ def test_killed_aggregators_cost_no_byte_that_is_behind(
 ) -> None:
     program = compiled(mpi.compiler("mpicc"), "io_loop.c", name=f"io-loop-{mpi.name}")
     tag, file = f"WAYSTAGE_TEST_TAG={tmp_path}", tmp_path / "file"
-    words = on_two_nodes(mpi, program, str(file), "1000" if mpi.name == OPEN_MPI.name else "60")
+    end = tmp_path / "end"
+    words = on_two_nodes(mpi, program, str(file), "1", str(end))
     process = subprocess.Popen(
         [*WAYSTAGE, "mpi", "--io", "--write-behind", "--", *words],
         stdout=subprocess.PIPE,
@@ -219,6 +220,7 @@ def test_killed_aggregators_cost_no_byte_that_is_behind(
             wait_until(may_kill, "the file grows")
             os.kill(max(aggregators_of(tag)), signal.SIGKILL)
             sizes.append(file.stat().st_size)
+        end.touch()
         out, errors = process.communicate(timeout=DEADLINE_S)
         assert (process.returncode, out.strip(), errors) == (0, "wrong 0", "")
     finally:
