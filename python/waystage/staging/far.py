@@ -58,7 +58,8 @@ def copy_far(
                 key = own_key(Path(reach.identity) if reach.identity else None)
             except OSError as error:
                 why = (
-                    f"{error.strerror}: this user has no key for copies between hosts there: give --identity"
+                    f"{error.strerror}: this user has no key for copies between hosts, and none can be made there: make "
+                    "its home directory writable, or submit with 'waystage stage --identity'"
                 )
                 raise OSError(error.errno, why, error.filename) from None
             known = (reach.server_key if " " in reach.server_key else "") or (

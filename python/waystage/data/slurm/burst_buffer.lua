@@ -4,8 +4,8 @@
 -- Leaves: requests to `waystage stage`; errors as one sentence, which Slurm shows as the job's reason.
 -- Must not know: how files are moved. No path of a user is opened here: the stager does so as that user.
 --
--- job_process, pools and paths run inside slurmctld under locks: they start no command, but pools once as it starts. Slurm 22.05 gives the user to
--- setup and teardown only, so setup keeps it in a file.
+-- job_process, pools and paths run inside slurmctld under locks: they start no command, but pools once as it starts.
+-- Slurm 22.05 gives the user to setup and teardown only, so setup keeps it in a file.
 
 local SUCCESS, ERROR = slurm.SUCCESS, slurm.ERROR
 
