@@ -7,8 +7,8 @@
 //!   sends as much at once as an acknowledgement covers: where that exceeds the queue of `fair`, the path runs empty
 //!   whenever a host is late.
 //! - Each covers the packets of the previous two as well, so that a lost one loses no information. After a request for
-//!   the history, which shows that more are lost in a row, it covers those of the previous eleven for some time: packets
-//!   of which the sender hears nothing for a round trip fill its window.
+//!   the history, which shows that more are lost in a row, it covers those of the previous eleven for some time:
+//!   packets of which the sender hears nothing for a round trip fill its window.
 //! - A sender limited by its window still waits for the next one. Where one in two hundred packets is missing,
 //!   acknowledgements are sent twice as often.
 

@@ -1,8 +1,8 @@
 //! One change of the law over many paths: `cargo run --release -p waystage-wansim --example matrix PART`.
 //!
-//! Parts: `marks`, `bursts`, `acknowledgements`, `delay`, `beside`. Each figure is a part of what the path carries, or a
-//! share in per cent beside another flow: the worst and the median of seeds. `WAYSTAGE_MATRIX_SEEDS` sets their number; a
-//! second argument, as `2e8,40`, selects one path.
+//! Parts: `marks`, `bursts`, `acknowledgements`, `delay`, `beside`. Each figure is a part of what the path carries, or
+//! a share in per cent beside another flow: the worst and the median of seeds. `WAYSTAGE_MATRIX_SEEDS` sets their
+//! number; a second argument, as `2e8,40`, selects one path.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
