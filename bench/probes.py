@@ -162,11 +162,12 @@ class _Bench:
             with self._probing(group, rest):
                 time.sleep(took)
         slow = min(moved.slowest_pps, rest.slowest_pps) < REACHED_SHARE * RATE_PPS
+        busy = bool(trials) and trials[-1]["idle_pct"] < LEAST_IDLE_PCT
         return {
             "figures": {"lost": moved.lost, "duplicated": moved.duplicated},
             "peers": {"lost_without_switching": rest.lost, "duplicated_without_switching": rest.duplicated},
             "details": {
-                "valid": not slow and moved.overflowed == 0,
+                "valid": not slow and not busy and moved.overflowed == 0,
                 "streams": len(flows),
                 "groups": len(groups),
                 "streams_at_once": max(len(group) for group in groups),
@@ -210,7 +211,8 @@ class _Bench:
             carried = (
                 found.slowest_pps >= REACHED_SHARE * RATE_PPS and not found.lost and not found.overflowed
             )
-            if carried and cpu.idle_pct >= LEAST_IDLE_PCT:
+            # Where other work leaves too little for streams one by one, packets are counted all the same.
+            if carried and (cpu.idle_pct >= LEAST_IDLE_PCT or count == len(flows)):
                 return trials, groups
         raise BenchError(f"this machine carries not even one stream of probes at {RATE_PPS} packets a second")
 
