@@ -268,7 +268,8 @@ def test_a_storage_service_that_ends_fails_the_transfer_and_is_named(
     services.check()
     transfer = staging.stage(lab, "5", direction, "c4", storage="storage", size=50 << 20)
     receiver = "c4" if direction == "in" else "storage"
-    wait_until(lambda: any(p.is_file() for p in staging.job_dir(lab, receiver, "5").rglob("*")))
+    arrived = staging.job_dir(lab, receiver, "5")
+    wait_until(lambda: any(p.is_file() and p.stat().st_size > 0 for p in arrived.rglob("*")))
     for _, _, server in services._servers:
         server.cancel()
     with pytest.raises(LabError, match=r"stage-\w+ of job 5 from .*:8730 closed the connection before all"):

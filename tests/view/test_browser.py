@@ -100,7 +100,9 @@ def test_names_of_jobs_are_text_and_never_markup(browser: Any) -> None:
     with served() as (link, tell), opened(browser, link) as page:
         tell(*told)
         page.locator("#flows-table").get_by_text("<img src=x", exact=False).first.wait_for()
-        page.locator("#gantt g").first.click()
+        # By keyboard: the middle of a job that has just begun, where a click goes, may lie beside its short bar.
+        page.locator("#gantt g").first.focus()
+        page.keyboard.press("Enter")
         page.locator("#detail").get_by_text("<img src=x", exact=False).first.wait_for()
         assert page.locator("main img, main script").count() == 0
 
