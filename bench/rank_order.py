@@ -1,7 +1,7 @@
 """MPI_Allreduce of unmodified Open MPI whose ranks are scattered over edge switches, in another order of ranks.
 
 On an oversubscribed fabric: edge switches have half as many uplinks as hosts, and all links have the same rate. So a
-step whose messages all cross takes twice as long as one that stays under the edge switches, whatever its paths. Ranks
+step whose messages all cross takes twice as long as one that stays under the edge switches, over any paths. Ranks
 are on alternate edge switches (`cyclic`), or host by host (`block`), where no order is better. Algorithms: Open MPI's
 own choice, Rabenseifner's for these sizes, and its ring. Both contestants have the policy `collective-paths` and the
 hash's seeds 0, 1, 2 by turns; one has `waystage mpi --rank-order-floats`. A communicator changes its order in its third

@@ -124,7 +124,7 @@ def inspect(job: Job) -> str:
 
 
 def prepare(modules: tuple[str, ...]) -> None:
-    """Import what tasks will need, beside whatever this worker does: its first task would otherwise wait for it."""
+    """Import what tasks will need, beside this worker's present task: its first task would otherwise wait for it."""
 
     def load() -> None:
         for name in modules:
