@@ -15,7 +15,6 @@ whose distant positions do: a binomial tree, recursive doubling that gathers.
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
@@ -175,14 +174,7 @@ class _Places(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def _links_from(topology: Topology, edge: str) -> dict[str, int]:
     """Links from an edge switch to each other one that a path over switches reaches."""
-    found, queue = {edge: 0}, deque([edge])
-    while queue:
-        at = queue.popleft()
-        for neighbour in topology.neighbour_switches(at):
-            if neighbour not in found:
-                found[neighbour] = found[at] + 1
-                queue.append(neighbour)
-    return {name: hops for name, hops in found.items() if name in topology.hosts_at}
+    return {name: hops for name, hops in topology.distances(edge).items() if name in topology.hosts_at}
 
 
 def _candidates(places: _Places, roots: Sequence[int]) -> Iterator[tuple[int, ...]]:
