@@ -5,6 +5,7 @@
  * time of write and sync of the others, in seconds.
  */
 #define _XOPEN_SOURCE 700
+#include "checked.h"
 #include "pattern.h"
 
 #include <fcntl.h>
@@ -14,23 +15,6 @@
 #include <unistd.h>
 
 enum { BLOCK = 32 << 10, MOST = 1000 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void check(int status, const char *what)
-{
-    char text[MPI_MAX_ERROR_STRING];
-    int length;
-    if (status == MPI_SUCCESS)
-        return;
-    MPI_Error_string(status, text, &length);
-    fprintf(stderr, "%s: %s\n", what, text);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
 
 /* The longest time of any rank since `began`. */
 static double longest_since(double began)

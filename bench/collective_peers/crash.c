@@ -5,6 +5,8 @@
  * round, wrong bytes read back, the median time of a write and the time above it of all writes, in seconds.
  */
 #define _XOPEN_SOURCE 700
+#include "checked.h"
+
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdint.h>
@@ -13,23 +15,6 @@
 #include <unistd.h>
 
 enum { SLOTS = 8, BLOCK = 256, MOST = 1 << 20 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void check(int status, const char *what)
-{
-    char text[MPI_MAX_ERROR_STRING];
-    int length;
-    if (status == MPI_SUCCESS)
-        return;
-    MPI_Error_string(status, text, &length);
-    fprintf(stderr, "%s: %s\n", what, text);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
 
 static uint32_t word(int i, int rank, int ranks, int round)
 {
