@@ -179,6 +179,15 @@ def test_targets_share_the_memory_of_a_flow_until_one_of_them_has_ended() -> Non
     assert ends(made)[number] == pytest.approx(2 + 400 / 150)
 
 
+def test_targets_that_end_in_one_moment_share_what_they_leave() -> None:
+    made = network(**{"fs:1": CURVE, "fs:2": CURVE})
+    legs = tuple(Leg("c1", "c1", share, (f"fs:{at}",)) for at, share in enumerate((0.25, 0.25, 0.5)))
+    three = msgspec.structs.replace(flow("a", 800, loaders=4, object_bytes=100, memory_bytes=300), legs=legs)
+    number = made.start(three)
+    # One loader for each at 100 B/s: at 2 s two targets have ended. The third has all memory: 200 bytes by two loaders.
+    assert ends(made)[number] == pytest.approx(2 + 200 / 150)
+
+
 def test_memory_for_less_than_an_object_lets_one_loader_read() -> None:
     made = network()
     number = made.start(flow("a", 300, loaders=4, object_bytes=100, memory_bytes=50))
@@ -201,14 +210,21 @@ Change = tuple[float, int, int | None, bool, int]
     ),
     st.sampled_from([0, 70, 100, 5000]),
     st.sampled_from([0, 50, 250]),
+    st.sampled_from([(1.0,), (0.5, 0.5), (0.25, 0.25, 0.5)]),
 )
 def test_whatever_is_asked_no_byte_is_lost_or_moved_twice(
-    changes: list[Change], objects: int, memory: int
+    changes: list[Change], objects: int, memory: int, shares: tuple[float, ...]
 ) -> None:
     """Progress never falls, never passes the total, and each flow ends once when it is let go."""
-    made = network()
+    made = network(**{"fs:1": CURVE, "fs:2": CURVE})
+    legs = tuple(Leg("c1", "c1", share, (f"fs:{at}",)) for at, share in enumerate(shares))
     numbers = {
-        made.start(flow(f"f{i}", 500 * (i + 1), piece_bytes=300, object_bytes=objects, memory_bytes=memory))
+        made.start(
+            msgspec.structs.replace(
+                flow(f"f{i}", 500 * (i + 1), piece_bytes=300, object_bytes=objects, memory_bytes=memory),
+                legs=legs,
+            )
+        )
         for i in range(3)
     }
     ended: list[int] = []

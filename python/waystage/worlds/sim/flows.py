@@ -105,6 +105,8 @@ class Flows:
         self._active: dict[int, _Active] = {}
         self._by_id: dict[str, int] = {}
         self._owner: dict[int, int] = {}
+        self._to_share: set[int] = set()
+        """Flows with a leg that has ended, whose part of the memory is for the others."""
         self._reported_s = 0.0
 
     def start(self, number: int, flow: Flow, waits: Callable[[Flow], float]) -> None:
@@ -137,7 +139,7 @@ class Flows:
         return self._owner.get(run)
 
     def ended(self, run: int, waits: Callable[[Flow], float]) -> bool:
-        """One run has ended; True where the flow has with it."""
+        """One run has ended; True where the flow has with it. `share_memory` follows when all ends of a moment are known."""
         number = self._owner.pop(run)
         active = self._active[number]
         if run in active.acknowledging:
@@ -153,7 +155,7 @@ class Flows:
                     active.flow.leg_ended(moving.index)
         if active.acknowledging or any(moving.remains for moving in active.moving):
             if leg_ended and active.flow.memory_bytes:
-                self._start_anew(number)  # Its part of the memory is for the others now.
+                self._to_share.add(number)
             return False
         self._release(active)
         if active.later > 0:
@@ -161,6 +163,12 @@ class Flows:
             return False
         self._forget(number)
         return True
+
+    def share_memory(self) -> None:
+        """Let the legs that read on have the memory of those that have ended."""
+        for number in sorted(self._to_share & self._active.keys()):
+            self._start_anew(number)
+        self._to_share.clear()
 
     def adjust(self, flow_id: str, settings: FlowSettings) -> None:
         """Keep to `settings` from now on. Settings of an older version, or of a flow that has ended, change nothing."""

@@ -192,6 +192,8 @@ class Network:
                 if not self._next(number):
                     del self._progress[number]
                     ended.append((float(at_s), number))
+            # Not before: to share is to stop runs, of which some may end in this moment too.
+            self._movers.share_memory()
             if ended or self.now >= limit_s:
                 return ended
 
