@@ -138,7 +138,7 @@ def test_a_submission_is_taken_or_refused_with_a_sentence(values: dict[str, Any]
 
 @given(some.lists(json_values | some.dictionaries(
     some.sampled_from(("t", "counts", "choice", "pair", "kind", "text", "warning", "plan")),
-    json_values | some.sampled_from(("progress", "choice", "ended", "pair", "note")),
+    json_values | some.sampled_from(("progress", "choice", "ended", "pair")),
 ), max_size=5))  # fmt: skip
 def test_no_report_of_an_engine_ends_the_stager(
     tmp_path_factory: pytest.TempPathFactory, reports: list[Any]
@@ -161,6 +161,24 @@ def test_no_report_of_an_engine_ends_the_stager(
             ledger.hear(two, report)
         ledger.settle(two, Ended(), ledger.counts.pop(two.id, {}))
         assert queue.find(one.id) is not None and queue.find(two.id) is not None
+
+
+def test_a_further_attempt_says_why_the_one_before_ended_until_it_moves_data(tmp_path: Path) -> None:
+    with Queue(tmp_path / "state" / "q.sqlite") as queue:
+        ledger = Ledger(queue, Limits())
+        with queue.transaction():
+            one = queue.add(request(0))
+            ledger.begin(one, 1, 1, "boot", 1)
+        assert one.reason == ""
+        for attempt in (2, 3):
+            ledger.settle(one, Ended("unreachable", "no route"))
+            assert one.reason.startswith("no route; attempt")
+            with queue.transaction():
+                ledger.begin(one, 1, 1, "boot", 1)
+            ledger.hear(one, {"t": "progress", "counts": {"found": 9}})
+            assert one.reason == f"attempt {attempt}; the one before it: no route"
+        ledger.hear(one, {"t": "progress", "counts": {"bytes": 1}})
+        assert one.reason == ""
 
 
 def test_what_was_committed_is_there_again_and_what_was_not_is_not(tmp_path: Path) -> None:

@@ -45,8 +45,10 @@ class Ledger:
     def begin(self, request: Request, pid: int, start: int, boot: str, now: int) -> None:
         """An engine waits for its orders; within a transaction."""
         asked = request.submission
-        request.state, request.reason = "running", ""
         request.attempts += 1
+        request.state, request.reason = "running", ""
+        if request.last_error:
+            request.reason = f"attempt {request.attempts}; the one before it: {request.last_error}"
         request.started_ns = request.started_ns or now
         request.engine_pid, request.engine_start, request.engine_boot = pid, start, boot
         request.choices = ()
@@ -88,8 +90,6 @@ class Ledger:
             request.choices = (*request.choices, msgspec.convert(report["choice"], Choice))
         elif kind == "pair":
             request.pair = display(str(report["pair"]).encode("utf-8", "replace"))[:300]
-        elif kind == "note":
-            request.reason = str(report["text"])[:MOST_TEXT]
         elif kind == "ended":
             counts = report.get("counts")
             if counts is not None:
@@ -109,10 +109,15 @@ class Ledger:
         self.counts[request.id] = known
         request.bytes_total = max(request.bytes_total, known.get("found_bytes", 0))
         request.files_total = max(request.files_total, known.get("found", 0))
+        done_before = (request.bytes_done, request.files_done)
         request.bytes_done = max(request.bytes_done, known.get("bytes", 0) + known.get("resumed_bytes", 0))
         request.files_done = max(
             request.files_done, known.get("files", 0) + known.get("same", 0) + known.get("mended", 0)
         )
+        if request.last_error and (request.bytes_done, request.files_done) != done_before:
+            request.last_error = ""
+            if not request.cancelling:
+                request.reason = ""
         most = self.limits.bytes_per_user
         if most and not request.submission.dry_run and request.id not in self.ends:
             used = sum(
@@ -137,11 +142,8 @@ class Ledger:
             verdict = judge(request, ended, self.limits.retry_for_s, now)
             request.fruitless, request.fruitless_since_ns = verdict.fruitless, verdict.fruitless_since_ns
             if verdict.state == "queued":
-                request.state, request.reason, request.not_before_ns = (
-                    "queued",
-                    verdict.text,
-                    verdict.not_before_ns,
-                )
+                request.state, request.reason, request.last_error = "queued", verdict.text, verdict.cause
+                request.not_before_ns = verdict.not_before_ns
                 self.queue.write(request)
                 self.dirty = True
                 log.info("request %d: %s", request.id, verdict.text)
@@ -172,7 +174,7 @@ class Ledger:
     def finish(self, request: Request, state: Any, error: str) -> None:
         """The end of a request; within a transaction."""
         asked = request.submission
-        request.state, request.error, request.reason = state, error, ""
+        request.state, request.error, request.reason, request.last_error = state, error, "", ""
         request.finished_ns = clock.now_ns()
         request.engine_pid = 0
         self.queue.write(request)

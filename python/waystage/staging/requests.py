@@ -76,7 +76,8 @@ class Choice(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, kw_only=True):
     """One request: what was submitted, whose rights it has, and how far it is. Times are ns since 1970, 0 for never.
 
-    `bytes_total` is 0 until the source is known. `error` is why it failed or was cancelled; `reason` why it waits.
+    `bytes_total` is 0 until the source is known. `error` is why it failed or was cancelled; `reason` why it waits,
+    or why it is at a further attempt; `last_error` is why the last attempt ended, until another moves data.
     """
 
     id: int
@@ -98,6 +99,7 @@ class Request(msgspec.Struct, kw_only=True):
     files_total: int = 0
     files_done: int = 0
     error: str = ""
+    last_error: str = ""
     reason: str = ""
     warning: str = ""
     cancelling: bool = False

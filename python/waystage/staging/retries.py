@@ -48,6 +48,8 @@ class Ended(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     state: Literal["done", "queued", "failed"]
     text: str = ""
+    cause: str = ""
+    """Of `queued`: why the attempt ended."""
     not_before_ns: int = 0
     fruitless: int = 0
     fruitless_since_ns: int = 0
@@ -86,6 +88,7 @@ def judge(request: Request, ended: Ended, retry_for_s: float, now_ns: int) -> Ve
     return Verdict(
         "queued",
         f"{text}; attempt {request.attempts + 1} follows within {pause_s:.0f} s",
+        text,
         now_ns + int(pause_s * 1e9),
         fruitless,
         since,
