@@ -39,6 +39,18 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
+def test_no_command_imports_pandas(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a third of a second, and pyarrow would import it for its first array."""
+    (tmp_path / "modules" / "pandas").mkdir(parents=True)
+    (tmp_path / "modules" / "pandas" / "__init__.py").write_text(
+        "raise RuntimeError('pandas was imported')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    waystage("build", tree, tmp_path / "catalog")
+    waystage("query", tmp_path / "catalog", "--type", "f")
+    waystage("verify", tmp_path / "catalog")
+
+
 def test_from_building_to_exporting(tree: Path, tmp_path: Path) -> None:
     catalog = tmp_path / "catalog"
     built = json.loads(waystage("build", tree, catalog, "--json").stdout)

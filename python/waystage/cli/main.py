@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import click
 
 from waystage import __version__
+from waystage.cli.arrow import leave_pandas_out
 from waystage.cli.common import ExitCode, UserError, refuse_empty_paths
 from waystage.cli.examples import with_examples
 
@@ -152,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run `waystage` and exit with its status."""
     ended: list[int] = []
     atexit.register(_leave_at_once, ended)
+    leave_pandas_out()
     ended.append(run(list(sys.argv[1:] if arguments is None else arguments)))
     sys.exit(ended[0])
 
