@@ -184,7 +184,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
         client.publish(JobStarted(job_id="done", nodes=("c1",)))
         client.publish(JobFinished(job_id="done"))
         client.publish(JobStarted(job_id="stages", nodes=("c1",)))
-        client.publish(StagingStarted(job_id="stages", direction="in"), confirm=True, timeout=30.0)
+        client.publish(StagingStarted(job_id="stages", direction="in"), confirm=True, timeout=WAIT_S)
         client.close()
     assert _jobs(folder) == JOBS
     return folder / "state"
@@ -260,7 +260,7 @@ def test_a_controller_starts_over_a_damaged_file_and_knows_every_job(
     DAMAGES["every later page"](path)
     damaged = path.read_bytes()
     with _site(tmp_path), _client(tmp_path) as client:
-        client.publish(JobStarted(job_id="later", nodes=("c1",)), confirm=True, timeout=30.0)
+        client.publish(JobStarted(job_id="later", nodes=("c1",)), confirm=True, timeout=WAIT_S)
     _check_said_and_kept(caplog, path, damaged)
     assert _jobs(tmp_path) == JOBS | {"later": (True, False)}
 
@@ -279,7 +279,7 @@ def test_damage_while_the_controller_runs_is_said_and_stops_nothing(
 ) -> None:
     state = tmp_path / "state"
     with _site(tmp_path), _client(tmp_path) as client:
-        client.publish(JobStarted(job_id="1", nodes=("c1",)), confirm=True, timeout=30.0)
+        client.publish(JobStarted(job_id="1", nodes=("c1",)), confirm=True, timeout=WAIT_S)
         wait_until(lambda: (state / file).stat().st_size > 4096 or (state / f"{file}-wal").exists())
         for suffix in ("", "-wal"):
             part = state / f"{file}{suffix}"
@@ -287,7 +287,7 @@ def test_damage_while_the_controller_runs_is_said_and_stops_nothing(
                 os.truncate(part, 0) if suffix else part.write_bytes(b"\xa5" * max(4096, part.stat().st_size))
         for n in range(2, 40):
             client.publish(JobStarted(job_id=str(n), nodes=("c1",)))
-        client.publish(JobStarted(job_id="40", nodes=("c1",)), confirm=True, timeout=60.0)
+        client.publish(JobStarted(job_id="40", nodes=("c1",)), confirm=True, timeout=WAIT_S)
     assert "Traceback" not in caplog.text and not any(r.exc_info for r in caplog.records)
     with _site(tmp_path):
         pass
@@ -297,10 +297,10 @@ def test_damage_while_the_controller_runs_is_said_and_stops_nothing(
 
 def test_a_journal_that_was_removed_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with _site(tmp_path), _client(tmp_path) as client:
-        client.publish(JobStarted(job_id="1", nodes=("c1",)), confirm=True, timeout=30.0)
+        client.publish(JobStarted(job_id="1", nodes=("c1",)), confirm=True, timeout=WAIT_S)
         for part in (tmp_path / "state").glob("journal.db*"):
             part.unlink()
-        client.publish(JobStarted(job_id="2", nodes=("c1",)), confirm=True, timeout=30.0)
+        client.publish(JobStarted(job_id="2", nodes=("c1",)), confirm=True, timeout=WAIT_S)
         wait_until(lambda: "removed or replaced" in caplog.text)
     with _site(tmp_path), _client(tmp_path) as client:
         assert client.snapshot().events >= 2
@@ -370,7 +370,7 @@ def test_the_command_says_it_in_one_sentence_each(before: Path, tmp_path: Path) 
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
         wait_until(ready.exists, ran, "the controller's start")
         ran.send_signal(signal.SIGTERM)
-        _, err = ran.communicate(timeout=60)
+        _, err = ran.communicate(timeout=WAIT_S)
     assert len(list(state.glob("*.damaged-*"))) >= 3, "what was set aside"
     assert ran.returncode == 0, err
     assert "Traceback" not in err and "internal error" not in err

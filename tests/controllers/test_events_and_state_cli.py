@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import command, wait_until
+from harness import WAIT_S, command, wait_until
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.controllers import GlobalController
 from waystage.events import JobFinished, JobStarted
@@ -28,7 +28,7 @@ def site(tmp_path: Path) -> Iterator[tuple[str, Backplane]]:
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     argv = command(*arguments)
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=WAIT_S)
 
 
 def test_events_are_followed_and_filtered(site: tuple[str, Backplane]) -> None:
@@ -57,13 +57,13 @@ def test_events_are_followed_and_filtered(site: tuple[str, Backplane]) -> None:
 
 def test_states_are_shown_saved_and_compared(site: tuple[str, Backplane], tmp_path: Path) -> None:
     endpoint, backplane = site
-    backplane.publish(JobStarted(job_id="7", nodes=("c1",)), confirm=True)
+    backplane.publish(JobStarted(job_id="7", nodes=("c1",)), confirm=True, timeout=WAIT_S)
     shown = json.loads(_run("state", "show", "--endpoint", endpoint, "--json").stdout)
     assert list(shown["jobs"]) == ["7"]
     first, second = str(tmp_path / "first.json"), str(tmp_path / "second.json")
     assert _run("state", "save", first, "--endpoint", endpoint).returncode == 0
     assert _run("state", "compare", first, first).returncode == 0
-    backplane.publish(JobFinished(job_id="7"), confirm=True)
+    backplane.publish(JobFinished(job_id="7"), confirm=True, timeout=WAIT_S)
     assert _run("state", "save", second, "--endpoint", endpoint).returncode == 0
     done = _run("state", "compare", first, second)
     assert done.returncode == 1 and "jobs" in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import wait_until
+from harness import WAIT_S, wait_until
 from waystage.backplane import Backplane
 from waystage.controllers import GlobalController, Journal
 from waystage.controllers.flow_actuator import AGAIN_S, RENEW_S, SILENCE_S, FlowActuator
@@ -133,7 +133,7 @@ class SlowsDown:
 def test_progress_is_journalled_only_with_a_decision_and_that_survives_a_restart(tmp_path: Path) -> None:
     with Backplane.open() as backplane:
         with GlobalController(SlowsDown(), [], backplane, tmp_path) as controller:
-            backplane.publish(started(), confirm=True)
+            backplane.publish(started(), confirm=True, timeout=WAIT_S)
             for rate in (1, 2, 3, 1000, 4, 5):
                 use = FlowUse(flow_id="n1:a", rate_bps=rate)
                 backplane.publish(FlowProgress(agent="n1", flows=(use,)))
@@ -152,10 +152,10 @@ def test_decisions_on_progress_are_replayed_without_a_snapshot(tmp_path: Path) -
     with Backplane.open() as backplane:
         controller = GlobalController(SlowsDown(), [], backplane, tmp_path)
         controller.start()
-        backplane.publish(started(), confirm=True)
+        backplane.publish(started(), confirm=True, timeout=WAIT_S)
         backplane.publish(FlowProgress(agent="n1", flows=(FlowUse(flow_id="n1:a", rate_bps=1000),)))
         wait_until(lambda: controller.snapshot().flows["n1:a"].wanted.version == 1)
-        backplane.publish(started("n1:b"), confirm=True)
+        backplane.publish(started("n1:b"), confirm=True, timeout=WAIT_S)
         controller.snapshot()
         controller._intake.stop()
         controller._journal.close()  # as after a kill: no last snapshot of the state

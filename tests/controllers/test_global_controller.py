@@ -69,7 +69,7 @@ def test_an_event_becomes_a_decision_an_action_and_state(backplane: Backplane, t
     switches = Switches()
     told = backplane.subscribe(Decided)
     with GlobalController(ByStaging(), [switches], backplane, tmp_path) as controller:
-        cause = backplane.publish(StagingStarted(job_id="1"), confirm=True)
+        cause = backplane.publish(StagingStarted(job_id="1"), confirm=True, timeout=WAIT_S)
         item = told.get(WAIT_S)
         assert item is not None and isinstance(item.event, Decided)
         assert item.event.cause_id == cause.event_id
@@ -87,7 +87,7 @@ def test_a_policy_that_raises_is_counted_and_stops_nothing(
     with GlobalController(ByStaging(), [switches], backplane, tmp_path) as controller:
         for _ in range(3):
             backplane.publish(JobStarted(job_id="bad", nodes=()))
-        backplane.publish(StagingStarted(job_id="1"), confirm=True)
+        backplane.publish(StagingStarted(job_id="1"), confirm=True, timeout=WAIT_S)
         wait_until(lambda: bool(switches.applied))
         assert controller.stats.policy_errors == 3
         assert "bad" in controller.snapshot().jobs, "the event counts, although the policy failed"
@@ -111,9 +111,11 @@ def test_a_restart_restores_the_state_and_applies_the_plan_again(tmp_path: Path)
     with Backplane.open() as backplane, GlobalController(ByStaging(), [], backplane, tmp_path) as first:
         for number in range(50):
             backplane.publish(StagingStarted(job_id=str(number)))
-        backplane.publish(StagingFinished(job_id="7"), confirm=True)
-        wait_until(lambda: first.snapshot().requested == PathPlan(seed=49))
+        backplane.publish(StagingFinished(job_id="7"), confirm=True, timeout=WAIT_S)
+        # The same number of jobs staged before the last of them began.
+        wait_until(lambda: "7" not in (state := first.snapshot()).staging_jobs and "49" in state.staging_jobs)
         before = first.snapshot()
+        assert before.requested == PathPlan(seed=49)
     switches = Switches()
     with Backplane.open() as backplane:
         second = GlobalController(ByStaging(), [switches], backplane, tmp_path)
@@ -148,7 +150,7 @@ def test_a_slow_actuator_does_not_delay_the_journal(backplane: Backplane, tmp_pa
         backplane.publish(StagingStarted(job_id="1"))
         assert begun.wait(WAIT_S)
         try:
-            backplane.publish(JobStarted(job_id="1", nodes=()), confirm=True, timeout=30.0)
+            backplane.publish(JobStarted(job_id="1", nodes=()), confirm=True, timeout=WAIT_S)
         finally:
             goes_on.set()
 
@@ -194,7 +196,7 @@ def test_no_event_is_lost_or_doubled_when_the_controller_is_killed(endpoint: str
             with _controller(endpoint, tmp_path) as second:
                 for publisher in publishers:
                     publisher.publish(
-                        JobFinished(job_id=f"{publisher.config.name}-0"), confirm=True, timeout=30.0
+                        JobFinished(job_id=f"{publisher.config.name}-0"), confirm=True, timeout=WAIT_S
                     )
                 second.send_signal(signal.SIGTERM)
                 assert second.wait(WAIT_S) == 0
@@ -216,7 +218,7 @@ def test_sigterm_drains_and_the_ready_file_comes_and_goes(endpoint: str, tmp_pat
         wait_until(ready.exists)
         assert int(ready.read_text()) == process.pid
         with Backplane.open(BackplaneConfig(connect=(endpoint,))) as publisher:
-            publisher.publish(JobStarted(job_id="1", nodes=()), confirm=True)
+            publisher.publish(JobStarted(job_id="1", nodes=()), confirm=True, timeout=WAIT_S)
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
         assert not ready.exists()

@@ -69,8 +69,8 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PolicyEn
     (tmp_path / "moods.py").write_text(POLICY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(guard, "FIRST_PAUSE_S", 0.0)
-    # The time limit is generous: the machine may be busy. Only what loops reaches it.
-    policy = build("moods:Moody", {}, GuardConfig(answer_s=5.0, memory="256 MiB"))
+    # The time limit is generous: the machine may be busy. What loops gets a shorter one.
+    policy = build("moods:Moody", {}, GuardConfig(answer_s=60.0, memory="256 MiB"))
     assert isinstance(policy, GuardedPolicy) and policy.name == "moody"
     found = PolicyEngine(policy)
     happens(found, events.TopologyChanged(topology=read_topology("paper")))
@@ -129,19 +129,22 @@ def test_one_that_raises_or_answers_no_action_does_nothing_on_that_event(engine:
 @pytest.mark.parametrize(
     ("mood", "words"),
     [
-        ("loop", "no answer within 5 s"),
+        ("loop", "no answer within 1 s"),
         ("eat", "limit of memory"),
         ("exit", "ended its process with status 3"),
         ("wrong-type", "no action"),
     ],
 )
 def test_one_that_is_ended_leaves_a_fallback_in_force_and_comes_back_with_the_state_of_then(
-    engine: PolicyEngine, mood: str, words: str
+    engine: PolicyEngine, monkeypatch: pytest.MonkeyPatch, mood: str, words: str
 ) -> None:
     happens(engine, events.FlowStarted(flow_id="n1:1", traffic="io", engine="copy", controls=("pause",)))
     assert happens(engine, job("pause")) == [events.Pause(flow_id="n1:1")]
     assert seeds(happens(engine, job("a"))) == [2]
-    actions = happens(engine, job(mood))
+    with monkeypatch.context() as short:
+        if mood == "loop":
+            short.setattr(engine.policy, "_config", GuardConfig(answer_s=1.0, memory="256 MiB"))
+        actions = happens(engine, job(mood))
     assert words in str(engine.failure) and "ecmp decides" in str(engine.failure)
     assert events.Resume(flow_id="n1:1") in actions, "no flow stays paused"
     plans = [action.plan for action in actions if isinstance(action, events.AssignPaths)]
@@ -165,11 +168,12 @@ def test_the_controllers_state_is_out_of_its_reach(engine: PolicyEngine) -> None
 def test_one_that_cannot_be_built_is_said_at_the_start(
     engine: PolicyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "START_S", 20.0)
     with pytest.raises(PolicyError, match="too old"):
         build("moods:Moody", {"fails": "too old"}, GuardConfig())
-    with pytest.raises(PolicyError, match="was not built within"):
-        build("moods:Moody", {"fails": "loop"}, GuardConfig())
+    with monkeypatch.context() as short:
+        short.setattr(guard, "START_S", 3.0)
+        with pytest.raises(PolicyError, match="was not built within"):
+            build("moods:Moody", {"fails": "loop"}, GuardConfig())
     with pytest.raises(PolicyError, match="no Absent"):
         build("moods:Absent", {}, GuardConfig())
     with pytest.raises(PolicyError, match=r"fallback .*shipped"):

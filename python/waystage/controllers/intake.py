@@ -127,11 +127,12 @@ class Intake:
             return
         places = [(item.source, keys.type_name(item.event), item.seq) for item in wanted if item.seq]
         _remember(self._accepted_to, places)
+        # Before it is confirmed: who then asks for the state gets one that knows of it.
+        if entries:
+            self._accepted(entries)
         with self._written_changed:
             self._written += places
             self._written_changed.notify_all()
-        if entries:
-            self._accepted(entries)
 
     def _write(self, batch: list[Envelope]) -> list[Entry] | None:
         """Tries until the disk takes it: to go on without would be to lose it."""
