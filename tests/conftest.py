@@ -118,7 +118,7 @@ def _why_no_lab() -> str | None:
 def waystage(tmp_path: Path) -> Waystage:
     """Run `waystage ARGUMENTS` as a user does, in a scratch directory; returns code, out and err."""
 
-    def run(*arguments: str, input: str | None = None, timeout: float = 60, **env: str) -> Ran:
+    def run(*arguments: str, input: str | None = None, timeout: float = 150, **env: str) -> Ran:
         return ran(command(*arguments), cwd=tmp_path, env={**os.environ, **env}, input=input, timeout=timeout)
 
     return run

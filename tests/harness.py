@@ -91,8 +91,14 @@ def wait_until(
 def halt(process: int) -> None:
     """Stop a process until SIGCONT, and return when all its threads have: the others run on until the first has taken the signal."""
     os.kill(process, signal.SIGSTOP)
-    states = [task / "stat" for task in Path(f"/proc/{process}/task").iterdir()]
-    wait_until(lambda: all(stat.read_text().rpartition(")")[2].split()[0] in "TtZX" for stat in states))
+    wait_until(lambda: all(_stands(task) for task in Path(f"/proc/{process}/task").iterdir()))
+
+
+def _stands(task: Path) -> bool:
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # it has ended since it was listed
 
 
 @contextmanager

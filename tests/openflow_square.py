@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import time
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from harness import wait_until
+import msgspec
+
+from harness import WAIT_S, wait_until
 from waystage.events import (
     AssignPaths,
     Event,
@@ -71,7 +73,8 @@ class World:
         self.controller: InterconnectController | None = None
 
     def start(self, topology: Topology | None, **arguments: Any) -> InterconnectController:
-        options = arguments.pop("options", Options())
+        # Each switch is connected by a program: on a slow machine the last may come long after the first.
+        options = msgspec.structs.replace(arguments.pop("options", Options()), gather_s=WAIT_S)
         self.controller = InterconnectController(
             self.events.append, ("127.0.0.1", 0), topology, options=options, **arguments
         )
@@ -117,17 +120,35 @@ class Stream:
     def __init__(self, world: World, src: int, dst: int) -> None:
         namespace = f"{world.ovs.name}-h{src}"
         self._command = ["ip", "netns", "exec", namespace, "ping", "-i", "0.01", f"10.9.0.{dst}"]
+        self._answered: list[int] = []
 
     def __enter__(self) -> Stream:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
-        time.sleep(0.2)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._more_answers()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        time.sleep(0.2)
-        self._process.send_signal(signal.SIGINT)
-        said, _ = self._process.communicate(timeout=10)
-        answered = [int(number) for number in re.findall(r"icmp_seq=(\d+) ttl", said)]
-        assert len(answered) == len(set(answered)), "an answer came twice"
-        self.sent = max(answered)
-        self.lost = self.sent - len(answered)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._more_answers()
+        finally:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(WAIT_S)
+            self._reader.join(WAIT_S)
+        if kind is not None:
+            return
+        assert len(self._answered) == len(set(self._answered)), "an answer came twice"
+        self.sent = max(self._answered)
+        self.lost = self.sent - len(self._answered)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answered += (int(number) for number in re.findall(r"icmp_seq=(\d+) ttl", line))
+
+    def _more_answers(self) -> None:
+        """What happens between two of these calls happens between answers, however slow the machine is."""
+        wanted = len(self._answered) + 20
+        wait_until(lambda: len(self._answered) >= wanted, self._process, "more answers to pings")

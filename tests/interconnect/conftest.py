@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import halt, wait_until
+from harness import WAIT_S, halt, wait_until
 from openflow_peer import Recorder
 from openflow_square import World
+from waystage.interconnect import openflow_connection
 from waystage.interconnect.openflow import OpenFlowServer
 
 _CLONE_NEWNET = 0x40000000
@@ -126,10 +127,10 @@ class PrivateOvs:
         return done.stdout
 
     @contextlib.contextmanager
-    def within(self) -> Iterator[None]:
-        """Sockets made inside belong to the switches' namespace."""
+    def within(self, host: str = "") -> Iterator[None]:
+        """Sockets made inside belong to the namespace of the switches, or of a host."""
         own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-        other = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
+        other = os.open(f"/run/netns/{f'{self.name}-{host}' if host else self.name}", os.O_RDONLY)
         try:
             assert _libc.setns(other, _CLONE_NEWNET) == 0
             yield
@@ -143,6 +144,13 @@ class PrivateOvs:
         daemon = subprocess.Popen(full, env=self._env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.daemons.append(daemon)
         wait_until(lambda: (self.run_dir / f"{command[0]}.pid").exists(), what=f"{command[0]}'s start")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no stranger that says nothing and no silent switch: where a test wants little time, it says so."""
+    monkeypatch.setattr(openflow_connection, "IDENTIFY_S", WAIT_S)
+    monkeypatch.setattr(openflow_connection, "SEND_TIMEOUT_S", WAIT_S)
 
 
 @pytest.fixture

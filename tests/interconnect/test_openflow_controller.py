@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+import socket
 import time
 
 import pytest
 
-from harness import measuring, wait_until
+from harness import WAIT_S, measuring, wait_until
 from openflow_square import SEPARATED, TOGETHER, Stream, World
 from waystage.events import (
     AssignPaths,
@@ -22,6 +25,8 @@ from waystage.interconnect import labels
 from waystage.interconnect.watch import Options
 
 pytestmark = pytest.mark.lab
+
+ETH_P_ARP = 0x0806
 
 
 def test_every_pair_talks_and_learns_labels_not_addresses(world: World) -> None:
@@ -39,25 +44,16 @@ def test_every_pair_talks_and_learns_labels_not_addresses(world: World) -> None:
 
 
 def test_a_request_for_an_unknown_host_is_dropped_and_reaches_no_other_host(world: World) -> None:
-    controller = world.square(options=Options(announce_s=60, poll_s=0))
-
-    def received() -> list[str]:
-        path = "/sys/class/net/eth0/statistics/rx_packets"
-        return [
-            world.ovs.run("ip", "netns", "exec", f"{world.ovs.name}-h{n}", "cat", path, inside=False)
-            for n in (2, 3, 4)
-        ]
-
-    def is_quiet() -> bool:
-        before = received()
-        time.sleep(0.5)  # longer than between the first announcements
-        return received() == before
-
-    wait_until(is_quiet, what="the first announcements' end")
-    before = received()
-    assert not world.ping(1, 77, timeout_s=1)
-    assert controller.arp_counts.unknown >= 1
-    assert received() == before
+    controller = world.square(options=Options(poll_s=0))
+    with contextlib.ExitStack() as stack:
+        others = []
+        for number in (2, 3, 4):
+            with world.ovs.within(f"h{number}"):
+                others.append(stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW)))
+                others[-1].bind(("eth0", ETH_P_ARP))
+        assert not world.ping(1, 77, timeout_s=1)
+        wait_until(lambda: controller.arp_counts.unknown >= 1, what="the request at the controller")
+        assert select.select(others, [], [], 0)[0] == []
 
 
 def test_switch_overs_lose_no_packet_and_report_their_parts(world: World) -> None:
@@ -84,19 +80,24 @@ def test_use_is_counted_by_port_and_class(world: World) -> None:
     assert world.ping(1, 3)
     with Stream(world, 1, 3), Stream(world, 4, 1):
         world.events.clear()
-        world.await_event(LinkUse, lambda e: used(e, "edge1", 1, "mpi") and used(e, "edge2", 2, "staging"))
+        for node, port, traffic in (
+            ("edge1", 1, "mpi"),
+            ("edge2", 3, "mpi"),
+            ("core1", 2, "mpi"),
+            ("edge2", 2, "staging"),
+        ):
+            world.await_event(LinkUse, lambda e: used(e, node, port, traffic))  # noqa: B023
     assert not any(used(e, "edge1", 2, "mpi") for e in world.of(LinkUse))
-    assert any(used(e, "edge2", 3, "mpi") and used(e, "core1", 2, "mpi") for e in world.of(LinkUse))
 
 
 def test_readings_within_a_second_are_parts_of_its_use(world: World) -> None:
-    world.square(options=Options(poll_s=0.5, part_s=0.05))
+    world.square(options=Options(poll_s=2, part_s=0.05))
     world.assign(SEPARATED)
     assert world.ping(1, 3)
     with Stream(world, 1, 3):
         world.events.clear()
-        event = world.await_event(LinkUse, lambda e: used(e, "edge1", 1, "mpi"))
-    assert len(event.parts) > 1 and sum(part.interval_ns for part in event.parts) == event.interval_ns
+        event = world.await_event(LinkUse, lambda e: used(e, "edge1", 1, "mpi") and len(e.parts) > 1)
+    assert sum(part.interval_ns for part in event.parts) == event.interval_ns
     for use in event.ports:
         parts = [u for part in event.parts for u in part.ports if (u.node, u.port) == (use.node, use.port)]
         assert use.bytes == sum(u.bytes for u in parts)
@@ -112,4 +113,4 @@ def test_envelopes_time_the_first_part(world: World) -> None:
     cause = Envelope(event=StagingStarted(job_id="1"), event_id="e", time_ns=time.time_ns() - 10**9)
     controller.apply(AssignPaths(plan=SEPARATED), cause)
     changed = world.await_event(PathsChanged, lambda e: e.cause_id == "e")
-    assert 1e9 <= changed.processor_ns < 10e9
+    assert 1e9 <= changed.processor_ns < (1 + WAIT_S) * 1e9

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from harness import wait_until
+from harness import WAIT_S, wait_until
 from openflow_square import World, build, fabric_topology
 from waystage.events import (
     CablingError,
@@ -98,7 +98,7 @@ def speak(world: World, topology: Topology, done: threading.Event) -> None:
         processes.append(
             subprocess.Popen(["ip", "netns", "exec", namespace, sys.executable, "-c", script, frame.hex()])
         )
-    done.wait(60)
+    done.wait(WAIT_S)
     for process in processes:
         process.kill()
         process.wait()

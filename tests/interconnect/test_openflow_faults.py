@@ -98,13 +98,15 @@ CONTROLLER = """
 import sys, time
 from waystage.interconnect.controller import InterconnectController
 from waystage.interconnect.graphml import read_topology
+from waystage.interconnect.watch import Options
 from waystage.events import PathPlan, PathsChanged
 import msgspec
 plan = msgspec.json.decode(sys.argv[2], type=PathPlan)
 def publish(event):
     if isinstance(event, PathsChanged):
         print(event.messages, flush=True)
-with InterconnectController(publish, ("127.0.0.1", 6653), read_topology(sys.argv[1]), plan=plan):
+options = Options(gather_s=90)
+with InterconnectController(publish, ("127.0.0.1", 6653), read_topology(sys.argv[1]), plan=plan, options=options):
     time.sleep(3600)
 """
 

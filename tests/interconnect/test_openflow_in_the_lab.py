@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness import WAIT_S
+from harness import WAIT_S, wait_until
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.events import CablingError, HostSeen, LinkDown, LinkUse
 from waystage.interconnect.graphml import read_topology
@@ -36,12 +36,17 @@ def test_daemons_on_hosts_are_heard_and_the_cabling_is_found_to_be_as_given() ->
                     assert isinstance(seen.event, HostSeen)
                     assert (seen.event.switch, seen.event.port) == topology.attachment[host.name]
                     assert (seen.event.mac, seen.event.ip) == (host.mac, host.ip)
-            arrived = uses.get(WAIT_S)
-            assert arrived is not None
-            assert isinstance(arrived.event, LinkUse)
-            assert {(u.node, u.port) for u in arrived.event.ports} == {
-                end for link in topology.links for end in ((link.a, link.a_port), (link.b, link.b_port))
-            }
+            ends = {end for k in topology.links for end in ((k.a, k.a_port), (k.b, k.b_port))}
+
+            def all_are_counted() -> bool:
+                """A switch that answers late is left out of a use."""
+                arrived = uses.get(WAIT_S)
+                assert arrived is not None and isinstance(arrived.event, LinkUse)
+                counted = {(u.node, u.port) for u in arrived.event.ports}
+                assert counted <= ends
+                return counted == ends
+
+            wait_until(all_are_counted, what="the use of every port")
             assert wrong.get(0) is None
             assert down.get(0) is None
         process.terminate()

@@ -350,7 +350,7 @@ def test_an_open_vswitch_whose_connection_died_in_silence_is_back_before_the_sil
     try:
         ovs.add_switch("edge1", 1)
         ovs.connect("edge1", port=relay.port)
-        wait_until(lambda: 1 in server.connected(), what="the switch through the relay")
+        wait_until(lambda: 1 in seen.up, what="the switch through the relay")
         dead = server._switches[1]
         relay.die()
         seen.up.clear()

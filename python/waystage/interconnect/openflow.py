@@ -106,12 +106,15 @@ class OpenFlowServer:
         if self._listener is None:
             return
         self._stopping = True
+        with self._lock:
+            threads = set(self._threads)  # one that ends now is no longer listed, and not yet gone
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, closing alone does not
         self._listener.close()
         self._listener = None
         with self._lock:
-            connections, threads = list(self._open), list(self._threads)
+            connections = list(self._open)
+            threads |= self._threads
         for connection in connections:
             connection.shut()
         for thread in threads:
