@@ -34,12 +34,16 @@ def test_a_killed_controller_is_gone_and_comes_back_with_what_it_knew(site: Site
     wait_until(lambda: site.now("publishers").get("site-1", {}).get("present"), site.view, "the controller")
     site.controller.send_signal(signal.SIGKILL)
     site.controller.wait()
-    wait_until(lambda: site.now("publishers")["site-1"]["present"] == 0, site.view, "its being gone")
+    wait_until(
+        lambda: site.now("publishers").get("site-1", {}).get("present") == 0, site.view, "its being gone"
+    )
     site.control()
-    wait_until(lambda: site.now("publishers")["site-1"]["present"] > 0, site.view, "its return")
+    wait_until(
+        lambda: site.now("publishers").get("site-1", {}).get("present", 0) > 0, site.view, "its return"
+    )
     site.notify("job-start", "18", "--nodes", "c3")
     wait_until(lambda: {"17", "18"} <= set(site.now("jobs")), site.view, "both jobs")
-    assert not site.now("jobs")["17"].get("ended")
+    wait_until(lambda: not site.now("jobs").get("17", {"ended": 1}).get("ended"), site.view, "the first job")
 
 
 def test_prometheus_reads_the_metrics_of_a_site(site: Site) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from certificates import Authority, Issued
+from harness import WAIT_S
 from waystage import events
 from waystage.events import Envelope
 from waystage.view.feed import About, Feed
@@ -53,7 +54,9 @@ def ask(
     method: str = "GET",
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
     port = int(serving.address.rstrip("/").rpartition(":")[2])
-    with closing(http.client.HTTPSConnection("localhost", port, timeout=20, context=context)) as connection:
+    with closing(
+        http.client.HTTPSConnection("localhost", port, timeout=WAIT_S, context=context)
+    ) as connection:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connection.request(method, path, TOKEN if method == "POST" else None, headers)
         answer = connection.getresponse()
@@ -90,7 +93,7 @@ def test_a_page_that_does_not_trust_the_certificate_or_speaks_no_tls_gets_nothin
         with pytest.raises(ssl.SSLCertVerificationError):
             ask(serving, trusting(Authority(tmp_path / "other")))
         port = int(serving.address.rstrip("/").rpartition(":")[2])
-        with closing(http.client.HTTPConnection("localhost", port, timeout=20)) as plain:
+        with closing(http.client.HTTPConnection("localhost", port, timeout=WAIT_S)) as plain:
             with pytest.raises((http.client.HTTPException, OSError)):
                 plain.request("GET", "/", headers={"Authorization": f"Bearer {TOKEN}"})
                 plain.getresponse()

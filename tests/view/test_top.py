@@ -22,11 +22,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_one_screen_shows_jobs_decisions_and_controllers(site: Site) -> None:
     site.notify("job-start", "17", "--nodes", "c1,c2")
     site.notify("staging-start", "17")
-    wait_until(lambda: "17" in ran(command("top", "--once", "--endpoint", site.endpoint)).expect().out)
-    screen = ran(command("top", "--once", "--endpoint", site.endpoint)).expect().out
-    assert "stages in, runs" in screen or "runs, stages in" in screen
-    frame = ran(command("top", "--json", "--endpoint", site.endpoint)).expect().json
-    assert frame["set"]["jobs"]["17"]["nodes"] == ["c1", "c2"]
+
+    def is_shown() -> bool:
+        """One screen does not wait long for the controller's state."""
+        screen = ran(command("top", "--once", "--endpoint", site.endpoint)).expect().out
+        return "17" in screen and ("stages in, runs" in screen or "runs, stages in" in screen)
+
+    def nodes() -> list[str] | None:
+        frame = ran(command("top", "--json", "--endpoint", site.endpoint)).expect().json
+        found: list[str] | None = frame["set"].get("jobs", {}).get("17", {}).get("nodes")
+        return found
+
+    wait_until(is_shown, what="the job on the screen")
+    wait_until(lambda: nodes() == ["c1", "c2"], what="the nodes of the job")
 
 
 def test_names_with_escape_sequences_or_markup_are_shown_as_text() -> None:
