@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness import WAIT_S, wait_until
 from waystage._native import LossMeter, LossMeterError, LossStream
 
 
@@ -27,12 +28,12 @@ def loopback(port: int, rate_pps: int = 500) -> LossStream:
 
 def test_what_is_sent_over_loopback_arrives() -> None:
     meter = LossMeter([loopback(free_port()), loopback(free_port())])
-    assert meter.warm_up() == []
+    assert meter.warm_up(WAIT_S) == []
     meter.start()
-    time.sleep(0.3)
+    wait_until(lambda: meter.totals()[1] > 100, what="the arrival of probes")
     sent, received = meter.totals()
     assert 0 < received <= sent
-    report = meter.stop(drain_s=5)
+    report = meter.stop(drain_s=WAIT_S)
     assert [s.lost for s in report.streams] == [0, 0]
     assert all(s.received == s.sent > 0 for s in report.streams)
     assert report.latency_max_ns >= report.latency_p50_ns > 0
@@ -103,13 +104,14 @@ def test_streams_cross_namespaces_and_losses_are_seen(
 
     meter = LossMeter([stream(7001, 0), stream(7002, 10)])
     assert os.stat("/proc/self/ns/net").st_ino == here
-    assert meter.warm_up() == []
+    assert meter.warm_up(WAIT_S) == []
     meter.start()
-    time.sleep(0.2)
-    for state in ("down", "up"):
+    for state, counted in (("up", 1), ("down", 0), ("up", 1)):
         subprocess.run(["ip", "-n", b, "link", "set", "wsp0", state], check=True, capture_output=True)
-        time.sleep(0.2)
-    report = meter.stop(drain_s=0.2)
+        # Probes of both streams are sent in each state, and arrive where the link is up.
+        wanted = meter.totals()[counted] + 100
+        wait_until(lambda: meter.totals()[counted] >= wanted, what=f"probes while it is {state}")  # noqa: B023
+    report = meter.stop(drain_s=2)
     for found in report.streams:
         assert found.duplicated == 0
         assert 0 < found.lost < found.sent
@@ -135,7 +137,7 @@ def test_streams_without_a_path_are_named_and_other_threads_run_meanwhile(
     )
     meter = LossMeter([there, nowhere])
     unreached: list[int] = []
-    waiting = threading.Thread(target=lambda: unreached.extend(meter.warm_up(3)))
+    waiting = threading.Thread(target=lambda: unreached.extend(meter.warm_up(5)))
     waiting.start()
     counted = 0
     while waiting.is_alive():

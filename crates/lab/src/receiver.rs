@@ -55,6 +55,8 @@ pub(crate) fn receive_all(sockets: &[Socket], receiver: &Receiver<'_>) -> io::Re
             Err(errno) => return Err(errno.into()),
         };
         if ready.iter().any(|event| event.data() == stop) {
+            // What is in a buffer by now has arrived, however late this thread reads it.
+            sockets.iter().for_each(|socket| drain(socket, receiver, &mut received));
             return Ok(received);
         }
         for event in ready {
