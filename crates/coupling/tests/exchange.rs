@@ -14,7 +14,7 @@ use waystage_coupling::region::Region;
 use waystage_coupling::request::{Role, Variable, Why};
 use waystage_coupling::service::Service;
 
-use support::{Scratch, LONG};
+use support::{until, Scratch, LONG};
 
 const SHAPE: [u64; 3] = [8, 6, 10];
 
@@ -104,9 +104,9 @@ fn exchange(hosts: [String; 2]) {
             assert_eq!(reader.join().unwrap(), [1, 2, 3, 4, 5]);
         }
     });
-    let held: u64 = services.iter().map(|service| service.status().1).sum();
-    assert_eq!(held, 0, "pieces are left behind");
-    assert!(!scratch.0.join("names/flow").exists(), "the name is still published");
+    let held = || services.iter().map(|service| service.status().1).sum::<u64>();
+    until(|| held() == 0, "the end of pieces");
+    until(|| !scratch.0.join("names/flow").exists(), "the end of the name");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_writer_waits_where_the_depth_is_reached_and_goes_on_after_a_release() {
     assert!(matches!(put(&mut writer, 3), Err(Failure::Timeout(_))));
     let mut reader = Coupling::open(scratch.options(Role::Reader, 0, 1, "")).unwrap();
     reader.commit(1).unwrap();
-    assert!(put(&mut writer, 3).unwrap());
+    until(|| matches!(put(&mut writer, 3), Ok(true)), "room for the third version");
     assert_eq!(reader.next(None).unwrap(), 2);
 }
 
@@ -178,13 +178,13 @@ fn a_writer_that_dies_is_an_error_for_the_reader_that_waits() {
         drop(reader);
         let mut options = scratch.options(Role::Writer, 0, 1, "0");
         options.timeout = LONG;
-        for _ in 0..1000 {
-            writer = Coupling::open(options.clone()).map_err(why);
-            if writer.is_ok() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        until(
+            || {
+                writer = Coupling::open(options.clone()).map_err(why);
+                writer.is_ok()
+            },
+            "the end of the last run",
+        );
     }
     put(writer.as_mut().unwrap(), 1).unwrap();
 }

@@ -5,7 +5,6 @@ mod support;
 
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use waystage_coupling::address::host;
 use waystage_coupling::client::Coupling;
@@ -14,7 +13,7 @@ use waystage_coupling::region::Region;
 use waystage_coupling::request::{Role, Variable, Why};
 use waystage_coupling::slabs::UNIT;
 
-use support::{Scratch, LONG};
+use support::{until, Scratch};
 
 const WRITERS: u32 = 3;
 const CELL: u64 = 3001;
@@ -135,11 +134,7 @@ fn writers_on_two_hosts_write_files_that_readers_read() {
         readers.into_iter().map(|reader| reader.join().unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(seen, [[0, 1, 2, 3], [0, 1, 2, 3]]);
-    let until = Instant::now() + LONG;
-    while near.status().1 + far.status().1 > 0 {
-        assert!(Instant::now() < until, "memory of versions that were read is kept");
-        thread::sleep(Duration::from_millis(10));
-    }
+    until(|| near.status().1 + far.status().1 == 0, "the end of versions that were read");
 }
 
 #[test]

@@ -259,16 +259,22 @@ mod tests {
     fn a_pause_holds_all_and_its_end_lets_them_go() {
         let gate = Gate::default();
         assert_eq!(gate.pass(1 << 40), Ok(Duration::ZERO));
-        gate.set_paused(true);
-        std::thread::scope(|scope| {
-            let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| gate.pass(0))).collect();
-            std::thread::sleep(Duration::from_millis(50));
-            assert!(waiting.iter().all(|thread| !thread.is_finished()));
-            gate.set_paused(false);
-            for thread in waiting {
-                assert!(thread.join().unwrap().unwrap() >= Duration::from_millis(20));
-            }
+        // A thread that gets the processor only after the pause has not waited: not each time.
+        let waited = (0..100).any(|_| {
+            gate.set_paused(true);
+            let passing = || gate.pass(0).map(|waited| (waited, Instant::now()));
+            std::thread::scope(|scope| {
+                let waiting: Vec<_> = (0..4).map(|_| scope.spawn(passing)).collect();
+                std::thread::sleep(Duration::from_millis(50));
+                let goes_on = Instant::now();
+                gate.set_paused(false);
+                let all = waiting.into_iter().map(|thread| thread.join().unwrap().unwrap());
+                let all: Vec<_> = all.collect();
+                assert!(all.iter().all(|(_, passed)| *passed >= goes_on));
+                all.iter().all(|(waited, _)| *waited >= Duration::from_millis(20))
+            })
         });
+        assert!(waited, "the time of a pause is not counted");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use waystage_coupling::client::Options;
 use waystage_coupling::request::Role;
@@ -11,6 +11,15 @@ use waystage_coupling::service::{Options as Hosting, Service};
 
 pub const TOKEN: [u8; 32] = [7; 32];
 pub const LONG: Duration = Duration::from_secs(60);
+
+/// Wait for what happens a moment after its cause, in another thread.
+pub fn until(mut happened: impl FnMut() -> bool, what: &str) {
+    let deadline = Instant::now() + LONG;
+    while !happened() {
+        assert!(Instant::now() < deadline, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// A scratch folder that is removed.
 pub struct Scratch(pub PathBuf);

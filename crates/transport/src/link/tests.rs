@@ -11,7 +11,7 @@ use crate::endpoint::{DatagramSink, Endpoint};
 use crate::waker::Waker;
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct End {
     receiver: DatagramReceiver,
@@ -78,6 +78,36 @@ fn until(ends: &mut [&mut End; 2], done: impl Fn(&[&mut End; 2]) -> bool) {
     }
 }
 
+/// Another connection on the same port.
+#[derive(Default)]
+struct Other(Mutex<Vec<Vec<u8>>>);
+
+impl DatagramSink for Other {
+    fn datagrams(&self, arrived: Arrived) {
+        self.0.lock().push(arrived.bytes);
+    }
+}
+
+fn datagram_of(connection: u8) -> Vec<u8> {
+    let mut datagram = vec![0x10 | waystage_protocol::packet::VERSION, 0, 0, 0, connection];
+    datagram.resize(HEADER_SIZE + 20, 9);
+    datagram
+}
+
+/// Until the thread of the port has handed on all that came before: it takes datagrams in their order.
+fn settle(endpoint: &Endpoint) {
+    let (last, datagram) = (Arc::new(Other::default()), datagram_of(60));
+    assert!(endpoint.add(60, Arc::<Other>::clone(&last)));
+    let socket = Socket::bind(ANY, false).unwrap();
+    assert!(socket.send(endpoint.address().unwrap(), None, datagram.len(), &datagram));
+    let began = Instant::now();
+    while last.0.lock().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "the port hands on nothing");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    endpoint.remove(60);
+}
+
 fn is_connected_to(end: &End, client: &Socket) -> bool {
     end.receiver.connected_to() == client.address().ok()
 }
@@ -90,7 +120,7 @@ fn a_server_has_a_socket_for_a_client_that_it_heard() {
         is_connected_to(server, client.receiver.socket())
     });
     assert_eq!(server.receiver.socket().address().unwrap(), endpoint.address().unwrap());
-    // What the port's thread was given before that is there by now or never.
+    settle(&endpoint);
     server.turn();
     client.link.send(vec![5; 100_000]);
     server.link.send(vec![6; 100_000]);
@@ -122,20 +152,13 @@ fn a_client_that_has_moved_is_followed() {
 
 #[test]
 fn what_is_for_another_connection_of_the_same_client_is_handed_on() {
-    struct Other(Mutex<Vec<Vec<u8>>>);
-    impl DatagramSink for Other {
-        fn datagrams(&self, arrived: Arrived) {
-            self.0.lock().push(arrived.bytes);
-        }
-    }
     let (endpoint, mut server, mut client) = pair();
-    let other = Arc::new(Other(Mutex::default()));
+    let other = Arc::new(Other::default());
     assert!(endpoint.add(50, Arc::<Other>::clone(&other)));
     until(&mut [&mut server, &mut client], |[server, client]| {
         is_connected_to(server, client.receiver.socket())
     });
-    let mut datagram = vec![0x10 | waystage_protocol::packet::VERSION, 0, 0, 0, 50];
-    datagram.resize(HEADER_SIZE + 20, 9);
+    let datagram = datagram_of(50);
     let to = endpoint.address().unwrap();
     assert!(client.receiver.socket().send(to, None, datagram.len(), &datagram));
     let refused = |end: &End| end.link.connection().unwrap().counters().discarded_packets;
