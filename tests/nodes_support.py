@@ -19,8 +19,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness import WAIT_S
+
 TESTS = Path(__file__).parent
-START_S = 60.0
+START_S = WAIT_S
 
 SCHEDULER = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
 WORKER = [
@@ -135,7 +137,7 @@ def doomed_cluster(folder: Path, place: str) -> Iterator[DaskCluster]:
         cluster.wait_for(1)
         threading.Thread(target=_succeed, args=(doomed, cluster), daemon=True).start()
         yield cluster
-        assert doomed.poll() == -signal.SIGKILL
+        assert doomed.wait(START_S) == -signal.SIGKILL
 
 
 def _succeed(doomed: subprocess.Popen[bytes], cluster: DaskCluster) -> None:

@@ -26,7 +26,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
         if not binary.exists():
             source = str(PROGRAMS / f"{name}.c")
             command = [compiler, "-std=c11", "-O1", "-o", str(binary), source, "-lpthread"]
-            subprocess.run(command, check=True, timeout=60)
+            subprocess.run(command, check=True, timeout=150)
         return str(binary)
 
     return compile_once

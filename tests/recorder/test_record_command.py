@@ -53,7 +53,7 @@ def test_json_is_the_last_line_of_stderr(waystage: Waystage, tree: Path, catalog
 def test_output_that_goes_into_the_tree_is_in_the_catalog(tree: Path, catalogued: Path) -> None:
     recording = command("catalog", "record", "-q", "-c", catalogued, "--")
     with open(tree / "output", "w", encoding="utf-8") as output:
-        subprocess.run([*recording, "echo", "hello"], stdout=output, check=True, timeout=60)
+        subprocess.run([*recording, "echo", "hello"], stdout=output, check=True, timeout=150)
     assert (tree / "output").read_text(encoding="utf-8") == "hello\n"
     assert not differences(catalogued)
 
@@ -123,7 +123,7 @@ def test_a_segment_that_is_none_is_left_alone(tmp_path: Path, content: bytes) ->
     memory = tmp_path / "ring"
     memory.write_bytes(content)
     environment = {"LD_PRELOAD": str(build_library()), "WAYSTAGE_RING": str(memory)}
-    subprocess.run(["touch", str(tmp_path / "n")], env=os.environ | environment, check=True, timeout=30)
+    subprocess.run(["touch", str(tmp_path / "n")], env=os.environ | environment, check=True, timeout=150)
     assert memory.read_bytes() == content
 
 
@@ -156,7 +156,7 @@ for address in (0, 1, 4095, 1 << 63, (1 << 64) - 1):
             capture_output=True,
             text=True,
             check=True,
-            timeout=30,
+            timeout=150,
         )
         for more in ({}, environment)
     ]

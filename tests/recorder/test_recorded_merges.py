@@ -120,14 +120,15 @@ for number in range(3000):
 
 def test_a_process_that_runs_on_is_flagged(tree: Path, catalogued: Path) -> None:
     script = (
-        "sh -c 'while [ ! -e ../end ]; do sleep 0.05; done; echo late > late' >/dev/null 2>&1 & echo x > n"
+        "sh -c 'touch ../up; while [ ! -e ../end ]; do sleep 0.05; done; echo late > late' >/dev/null 2>&1 & "
+        "while [ ! -e ../up ]; do sleep 0.05; done; echo x > n"
     )
     try:
         run_in(tree, catalogued, shell(script))
         assert gaps(catalogued).keys() == {"running"}
     finally:
         (tree.parent / "end").touch()
-    wait_until((tree / "late").exists)
+    wait_until(lambda: (tree / "late").exists() and (tree / "late").read_text() == "late\n")
     refresh(catalogued)
     assert not differences(catalogued)
 

@@ -28,7 +28,9 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("there is no C compiler: install gcc")
     program = tmp_path_factory.mktemp("static") / "hidden"
     flags = ["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-O1"]
-    subprocess.run([compiler, *flags, "-o", str(program), str(PROGRAMS / "hidden.c")], check=True, timeout=60)
+    subprocess.run(
+        [compiler, *flags, "-o", str(program), str(PROGRAMS / "hidden.c")], check=True, timeout=150
+    )
     return program
 
 

@@ -187,7 +187,7 @@ def test_a_pattern_is_not_read_from_a_device_and_written_into_one(tmp_path: Path
     os.mkfifo(tmp_path / "out.csv")
     reader = subprocess.Popen(["cat", tmp_path / "out.csv"], stdout=subprocess.PIPE, text=True)
     done = waystage("pattern", "convert", tmp_path / "a.tar.gz", tmp_path / "out.csv")
-    text, _ = reader.communicate(timeout=60)
+    text, _ = reader.communicate(timeout=150)
     assert done.code == 0 and text.startswith("phase,src,dst")
     assert (tmp_path / "out.csv").is_fifo()
 
