@@ -242,7 +242,7 @@ def damaged(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
 def test_foreign_bytes_end_in_an_answer_or_in_the_promised_error(name: str, tmp_path: Path) -> None:
     target = TARGETS[name]
 
-    @settings(max_examples=EXAMPLES, deadline=10_000, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=EXAMPLES, deadline=60_000, suppress_health_check=list(HealthCheck), database=None)
     @given(st.one_of(damaged(target.seeds), st.binary(max_size=300)))
     def attempt(data: bytes) -> None:
         try:

@@ -209,4 +209,4 @@ else:
 
 def test_users_declare_their_own_events_and_cannot_take_a_name_twice() -> None:
     """In a separate process: a declared event stays registered."""
-    subprocess.run([sys.executable, "-c", USER_CODE], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", USER_CODE], check=True, timeout=150)

@@ -174,7 +174,11 @@ def test_without_it_links_are_copied_as_links(tmp_path: Path, source: Path, ways
     assert os.readlink(tmp_path / "b/one") == "real/file" and (tmp_path / "b/dir").is_symlink()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(links=st.lists(st.tuples(st.sampled_from("pqrs"), st.sampled_from("pqrs")), min_size=1, max_size=8))
 def test_any_web_of_links_ends(
     tmp_path_factory: pytest.TempPathFactory, links: list[tuple[str, str]]

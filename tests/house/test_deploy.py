@@ -51,7 +51,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(unit: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", str(unit)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=150,
         check=False,
     )
     if "Failed to" in ran.stderr and unit.name not in ran.stderr:
@@ -89,7 +89,7 @@ def test_systemd_sysusers_makes_the_users(tmp_path: Path) -> None:
         [program, "--dry-run", f"--root={tmp_path}", str(DEPLOY / "sysusers.d/waystage.conf")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     if ran.returncode and "--dry-run" in ran.stderr:
@@ -149,7 +149,7 @@ def test_the_shell_of_a_container_is_sound() -> None:
             input=part,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             check=False,
         )
         assert ran.returncode == 0, ran.stdout
@@ -163,7 +163,7 @@ def test_hadolint_finds_nothing_wrong_with_the_dockerfile() -> None:
         [str(hadolint), str(DEPLOY / "container/Dockerfile")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout

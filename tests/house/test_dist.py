@@ -29,6 +29,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module
 
 
+@pytest.mark.timeout(360)
 def test_the_sources_hold_all_that_a_build_needs(script: Any, tmp_path: Path) -> None:
     check = script("check_dist")
     clone = tmp_path / "clone"

@@ -13,7 +13,7 @@ from waystage.cli.doctor_checks import CHECKS, Check, Finding, Trouble, ready
 
 
 def test_each_check_gives_a_finding_and_each_lack_a_reason(waystage: Waystage) -> None:
-    ran = waystage("doctor", "--json", timeout=120)
+    ran = waystage("doctor", "--json", timeout=170)
     found = ran.json
     assert ran.code == (0 if found["ready"] else 4)
     assert [c["name"] for c in found["checks"]] == [c.name for c in CHECKS]
@@ -29,7 +29,7 @@ def test_where_the_lab_runs_the_doctor_says_so_and_leaves_nothing(waystage: Ways
         mounts = Path("/proc/self/mountinfo").read_text()
         return {line for line in (namespaces + mounts).splitlines() if "doctor" in line}
 
-    ran = waystage("doctor", timeout=120)
+    ran = waystage("doctor", timeout=170)
     assert "started in" in ran.out
     assert left() == set()
 

@@ -16,7 +16,7 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 def run(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY / "examples")}
     return subprocess.run(
-        [sys.executable, *argv], cwd=cwd, env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *argv], cwd=cwd, env=env, capture_output=True, text=True, timeout=150, check=False
     )
 
 

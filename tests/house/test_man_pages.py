@@ -45,7 +45,7 @@ def test_roff_formats_the_pages_without_a_warning(pages: list[Path]) -> None:
         [groff, "-man", "-Tutf8", "-ww", "-z", *pages],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=150,
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, "")

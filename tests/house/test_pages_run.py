@@ -46,6 +46,9 @@ fi
 exec {python} -m waystage "${{words[@]}}" "${{more[@]}}"
 """
 
+PAGE_S = 400.0
+"""For the longest page on the slowest machine: a page has tens of commands, which import what they need."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -126,12 +129,14 @@ def scratch(site: Site) -> Iterator[Path]:
     yield root
 
 
+@pytest.mark.timeout(PAGE_S + 60)
 @pytest.mark.parametrize("page", RUNNING, ids=name)
 def test_the_commands_of_a_page_run(page: Path, site: Site, scratch: Path) -> None:
     run(page, blocks(page), site, scratch)
 
 
 @pytest.mark.lab
+@pytest.mark.timeout(PAGE_S + 60)
 @pytest.mark.parametrize("page", IN_THE_LAB, ids=name)
 def test_the_commands_of_a_page_run_in_the_lab(page: Path, site: Site, scratch: Path) -> None:
     try:
@@ -155,7 +160,7 @@ def run(page: Path, wanted: list[Block], site: Site, scratch: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PAGE_S,
         check=False,
     )
     assert ran.returncode == 0, f"{ran.stderr[-2000:]}\n{ran.stdout[-1000:]}"

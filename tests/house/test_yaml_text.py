@@ -74,7 +74,7 @@ def test_a_command_refuses_a_bomb_in_one_sentence_with_file_and_line(
         [sys.executable, "-m", "waystage", *(str(file) if word == "FILE" else word for word in command)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert ran.returncode in (1, 2, 3)
