@@ -242,7 +242,7 @@ mod tests {
     /// However busy the machine is.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// What has become of at least so many packets.
+    /// What has become of the packets, at least of this number.
     fn run_for(meter: &mut LossMeter, packets: u64) -> Report {
         meter.start().unwrap();
         until_sent(meter, packets);
