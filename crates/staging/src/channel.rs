@@ -291,7 +291,11 @@ impl TcpChannel {
                 }
             };
             match read {
-                Ok(0) => return Err(self.ended()),
+                Ok(0) => {
+                    // A sending thread has to end, too: a window that the peer left closed may stay so for a minute.
+                    let _ = self.stream.shutdown(Shutdown::Write);
+                    return Err(self.ended());
+                }
                 Ok(count) => {
                     self.moved();
                     if let Some((_, _, _, at)) = &mut reading.body {

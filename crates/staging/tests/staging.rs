@@ -397,6 +397,46 @@ fn a_server_that_stops_ends_its_transfers() {
     assert_eq!(error.kind(), "unreachable", "{error}");
 }
 
+/// Passes on what both say until the client has sent `at` bytes. Then it reads no more of them and closes its half: the
+/// connection stays, so that no reset comes either.
+fn stopping_proxy(
+    server: SocketAddrV4,
+    at: usize,
+) -> (SocketAddrV4, thread::JoinHandle<TcpStream>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serving = thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let server = TcpStream::connect(server).unwrap();
+        let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        thread::spawn(move || pass_on(back.0, back.1, usize::MAX));
+        let (mut buffer, mut passed) = ([0; 4096], 0);
+        while passed < at {
+            let count = client.read(&mut buffer).unwrap();
+            (&server).write_all(&buffer[..count]).unwrap();
+            passed += count;
+        }
+        client.shutdown(Shutdown::Write).unwrap();
+        client
+    });
+    (SocketAddrV4::new(Ipv4Addr::LOCALHOST, port), serving)
+}
+
+#[test]
+fn a_transfer_ends_with_its_server_also_while_it_waits_for_room_to_send() {
+    let place = Place::new();
+    // More than the system takes for a peer that does not read.
+    fs::write(place.path("here/piece"), contents(48 << 20)).unwrap();
+    let server = place.server();
+    let (proxy, serving) = stopping_proxy(server.address(), 1 << 20);
+    let transfer = start(proxy, Direction::Put, place.put(&["here/piece"], "jobs"));
+    let connection = serving.join().unwrap();
+    // A transfer in which nothing moves is given up after a minute: that is not meant.
+    let ended = transfer.wait(Some(Duration::from_secs(45))).expect("it ends with its server");
+    assert_eq!(ended.unwrap_err().kind(), "ended");
+    drop(connection);
+}
+
 #[test]
 fn a_port_in_use_is_reported() {
     let place = Place::new();
