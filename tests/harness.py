@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -86,6 +88,23 @@ def wait_until(
             pytest.fail(f"it has ended: {alive.communicate()}")
         assert time.monotonic() < deadline, f"{what} did not happen in {WAIT_S} s"
         time.sleep(0.01)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that is free, and that the system gives to no socket which asks for any.
+
+    One that it gives would be given again, to a test beside this one, before the program that it is for listens.
+    """
+    least = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, least)
+        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+            try:
+                tcp.bind(("127.0.0.1", port))
+                udp.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def halt(process: int) -> None:

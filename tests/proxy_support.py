@@ -166,12 +166,6 @@ def socks(port: int, host: str, to: int, kind: int = 3) -> tuple[socket.socket, 
     return connection, reply[1]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def running(path: str, side: str, *argv: str) -> Iterator[subprocess.Popen[bytes]]:
     process = paths.start(path, side, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -90,7 +90,7 @@ def test_a_reader_that_stops_stops_its_writer_alone(proxies: Proxies) -> None:
     counted: list[int] = []
 
     def slow(connection: socket.socket) -> None:
-        go.wait(60)
+        go.wait()
         counted.append(len(everything(connection)))
 
     # 16 MiB for all connections: one that stands still holds at most half of that at the peer.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import WAIT_S, wait_until
-from proxy_support import Proxies, free_port
+from harness import WAIT_S, free_port, wait_until
+from proxy_support import Proxies
 
 
 def program(name: str) -> str:

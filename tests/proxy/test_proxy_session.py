@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from harness import WAIT_S, command, halt, wait_until
+from harness import WAIT_S, command, free_port, halt, wait_until
 from proxy_support import Proxies, Running, connect, echo, everything, listening, receive, socks
 from remote_copy_support import Middlebox
 
@@ -176,8 +176,7 @@ def test_statistics_are_printed_when_asked_for(proxies: Proxies) -> None:
 
 
 def test_a_server_that_is_not_there_is_named(proxies: Proxies) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     done = proxies.run("--socks", "0", port=port)
     assert done.code == 1 and f"cannot be reached at 127.0.0.1:{port}" in done.err
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import WAIT_S, wait_until
-from proxy_support import Proxies, Running, connect, echo, everything, free_port, listening, receive, socks
+from harness import WAIT_S, free_port, wait_until
+from proxy_support import Proxies, Running, connect, echo, everything, listening, receive, socks
 
 
 def test_each_kind_of_address_leads_to_its_destination(proxies: Proxies) -> None:
