@@ -37,7 +37,7 @@ def test_a_copy_between_hosts_is_one_flow_and_obeys(agent: FlowAgent, heard: Hea
 def test_a_servers_session_is_a_flow_says_what_limits_it_and_obeys(
     agent: FlowAgent, heard: Heard, site: Site
 ) -> None:
-    (site.given / "far").write_bytes(os.urandom(6 << 20))
+    (site.given / "far").write_bytes(os.urandom(12 << 20))
     site.serve()
     copying = site.begin(
         "ada@127.0.0.1:" + str(site.given / "far"), site.folder / "near", "--bandwidth-limit", "1M"

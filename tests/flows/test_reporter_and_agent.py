@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -17,6 +19,15 @@ from waystage.flows import FlowDescription, FlowEnd, reporter
 from waystage.flows.agent import FlowAgent
 
 COPY = FlowDescription("staging", "copy", job_id="17", destination=FlowEnd(peer="far"), mode="fair")
+
+
+ENGINE = """
+import time
+from flow_support import Task
+from waystage import flows
+with flows.reported(Task(), flows.FlowDescription("staging", "copy")):
+    time.sleep(600)
+"""
 
 
 def adjusted(flow_id: str, version: int = 1, **settings: object) -> events.FlowAdjusted:
@@ -144,16 +155,11 @@ def test_a_controller_that_forgot_a_flow_hears_of_it_again(agent: FlowAgent, hea
 
 
 def test_a_killed_engine_is_a_lost_flow(agent: FlowAgent, heard: Heard) -> None:
-    child = os.fork()
-    if child == 0:
-        try:
-            with flows.reported(Task(), COPY):
-                time.sleep(60)
-        finally:
-            os._exit(0)
-    started = heard.next(events.FlowStarted)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
+    with subprocess.Popen(
+        [sys.executable, "-c", ENGINE], env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    ) as engine:
+        started = heard.next(events.FlowStarted)
+        engine.kill()
     assert heard.next(events.FlowFinished) == events.FlowFinished(flow_id=started.flow_id, outcome="lost")
 
 
