@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from harness import wait_until
-from pacing_support import is_limited_by, moved_in, moves_between, stands_still, until_moving
+from pacing_support import (
+    PATIENCE_S,
+    cancelled_at_once,
+    is_limited_by,
+    moves_below,
+    moves_between,
+    stands_still,
+    until_moving,
+)
 from waystage._native import TreeComparison, TreeCopy
 from waystage.native_options.copies import TreeCopyOptions
 
@@ -65,7 +74,7 @@ def test_a_pause_in_a_large_file_stops_its_bytes_and_resuming_ends_with_identica
         until_moving(copy, copy.flow().bytes_done)
         copy.set_rate(None)
         copy.limit(None)
-        assert copy.wait(60)
+        assert copy.wait(PATIENCE_S)
         assert copy.flow().bytes_done == copy.flow().bytes_total == 256 * MIB
     assert same(large)
 
@@ -80,7 +89,7 @@ def test_a_pause_stops_a_copy_of_small_files_between_two_of_them(small: Path) ->
         files = copy.progress()["files"]
         assert 0 < files < 20_000
         copy.resume()
-        assert copy.wait(60) and copy.complete
+        assert copy.wait(PATIENCE_S) and copy.complete
     assert same(small)
 
 
@@ -89,19 +98,25 @@ def test_empty_files_pause_as_well(tmp_path: Path) -> None:
     tree.mkdir()
     for name in range(20_000):
         (tree / f"{name}").touch()
-    with copying(tree) as copy:
-        copy.pause()
-        seen = [-1]
 
-        def stands() -> bool:
-            time.sleep(0.3)
-            seen.append(copy.progress()["files"])
-            return seen[-1] == seen[-2]
+    def paused_and_resumed() -> bool:
+        """Whether it was paused before its end: on a busy machine it may be over before this thread goes on."""
+        shutil.rmtree(tree.with_name("copy"), ignore_errors=True)
+        with copying(tree) as copy:
+            copy.pause()
+            seen = [-1]
 
-        wait_until(stands, what="a copy that stands still")
-        assert seen[-1] < 20_000
-        copy.resume()
-        assert copy.wait(60) and copy.progress()["files"] == 20_000
+            def stands() -> bool:
+                time.sleep(0.3)
+                seen.append(copy.progress()["files"])
+                return seen[-1] == seen[-2]
+
+            wait_until(stands, what="a copy that stands still")
+            copy.resume()
+            assert copy.wait(PATIENCE_S) and copy.progress()["files"] == 20_000
+            return seen[-1] < 20_000
+
+    wait_until(paused_and_resumed, what="a copy that is paused before its end")
 
 
 @pytest.mark.parametrize("low", [1, 200_000])
@@ -115,20 +130,17 @@ def test_a_new_rate_holds_at_once_also_for_threads_that_sleep_for_an_old_one(lar
         moves_between(copy, 0.6 * 8 * MIB, 1.6 * 8 * MIB)
         assert is_limited_by(copy, "rate")
         copy.set_rate(None)
-        assert copy.wait(60)
+        assert copy.wait(PATIENCE_S)
     assert same(large)
 
 
 def test_the_lower_of_the_users_limit_and_a_policys_rate_holds(large: Path) -> None:
     with copying(large, rate=10 * MIB) as copy:
         copy.set_rate(100 * MIB)
-        time.sleep(0.1)
-        assert moved_in(copy, 1.0) < 16 * MIB
+        moves_below(copy, 16 * MIB)
         copy.set_rate(2 * MIB)
-        time.sleep(0.1)
-        assert moved_in(copy, 1.0) < 4 * MIB
+        moves_below(copy, 4 * MIB)
         copy.set_rate(None)
-        time.sleep(0.1)
         moves_between(copy, 6 * MIB, 16 * MIB)  # the user's own limit is not lifted with the policy's
 
 
@@ -137,13 +149,11 @@ def test_a_paused_copy_is_cancelled_at_once_and_the_same_copy_goes_on(large: Pat
         until_moving(copy, 40 * MIB)
         copy.pause()
         time.sleep(0.2)
-        began = time.monotonic()
-        copy.cancel()
-        assert time.monotonic() - began < 5
+        cancelled_at_once(copy)
     # Its object has the destination locked.
     del copy
     with copying(large) as again:
-        assert again.wait(60) and again.complete
+        assert again.wait(PATIENCE_S) and again.complete
     assert same(large)
 
 

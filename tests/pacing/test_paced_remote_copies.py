@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from harness import wait_until
-from pacing_support import is_limited_by, moved_in, moves_between, stands_still, until_moving
+from pacing_support import (
+    cancelled_at_once,
+    is_limited_by,
+    moves_below,
+    moves_between,
+    stands_still,
+    until_moving,
+)
 from remote_copy_support import Site, peer, server_here
 from waystage._native import RemoteCopy, WanServer
 from waystage.native_options.copies import RemoteCopyOptions
@@ -55,7 +62,7 @@ def test_a_pause_stops_the_bytes_at_the_sender_and_the_copy_goes_on_with_identic
 ) -> None:
     with server_here(site), copying(site, content, push=push, udp=udp) as copy:
         assert copy.controls == ("rate", "mode", "pause")
-        copy.set_rate(40 * MIB)
+        copy.set_rate(20 * MIB)
         until_moving(copy, 8 * MIB)
         copy.pause()
         assert stands_still(copy)
@@ -79,7 +86,7 @@ def test_a_new_rate_holds_in_both_directions(site: Site, content: bytes, push: b
         moves_between(copy, 0.5 * 8 * MIB, 1.7 * 8 * MIB, 2)
         copy.limit(2 * MIB)
         time.sleep(1)
-        assert moved_in(copy, 2) / 2 < 4.5 * MIB, "the user's own limit is the lower one"
+        moves_below(copy, 4.5 * MIB, 2)  # the user's own limit is the lower one
         copy.limit(None)
         copy.set_rate(None)
         assert copy.wait(180)
@@ -90,7 +97,7 @@ def test_a_copy_in_a_pause_outlives_the_idle_time_of_its_connection(
     site: Site, content: bytes, push: bool
 ) -> None:
     with server_here(site), copying(site, content, push=push) as copy:
-        copy.set_rate(40 * MIB)
+        copy.set_rate(20 * MIB)
         until_moving(copy, 4 * MIB)
         copy.pause()
         # A connection of which nothing is heard ends after half a minute.
@@ -109,7 +116,7 @@ def test_modes_change_in_the_middle_of_a_copy_of_several_connections(
         server_here(site, users=granted, copy_connections=2),
         copying(site, content, push=push, connections=2) as copy,
     ):
-        copy.set_rate(30 * MIB)
+        copy.set_rate(15 * MIB)
         until_moving(copy)
         for mode in ("modest", "aggressive", "fast-start", "modest", "fair"):
             copy.set_mode(mode)
@@ -123,7 +130,7 @@ def test_a_mode_that_the_server_does_not_grant_is_noted_and_the_copy_goes_on(
     site: Site, content: bytes
 ) -> None:
     with server_here(site), copying(site, content, push=False) as copy:
-        copy.set_rate(30 * MIB)
+        copy.set_rate(15 * MIB)
         until_moving(copy)
         copy.set_mode("aggressive")
         with pytest.raises(ValueError, match="eager"):
@@ -145,9 +152,7 @@ def test_a_paused_copy_is_cancelled_at_once(site: Site, content: bytes, push: bo
             until_moving(copy)
             copy.pause()
             time.sleep(0.3)
-            began = time.monotonic()
-            copy.cancel()
-            assert time.monotonic() - began < 10
+            cancelled_at_once(copy)
 
 
 @pytest.mark.parametrize("push", [True, False])

@@ -67,7 +67,7 @@ def fetching(site: Site, udp: bool) -> Iterator[tuple[WanProxy, list[int]]]:
                         come[0] += len(data)
 
             thread = threading.Thread(target=receive, daemon=True)
-            proxy.set_rate(8 * MIB)
+            proxy.set_rate(4 * MIB)
             thread.start()
             yield proxy, come
             thread.join(WAIT_S)
@@ -79,7 +79,7 @@ def test_a_session_holds_a_rate_and_a_pause_of_what_the_peer_sends(site: Site, u
     with serving(site), fetching(site, udp) as (proxy, come):
         assert proxy.controls == ("rate", "pause")
         until_moving(proxy, MIB)
-        moves_between(proxy, 0.3 * 8 * MIB, 1.8 * 8 * MIB, 1.5)
+        moves_between(proxy, 0.3 * 4 * MIB, 1.8 * 4 * MIB, 1.5)
         proxy.pause()
         assert stands_still(proxy)
         assert proxy.flow().limited_by == "paused" and come[0] < SIZE
