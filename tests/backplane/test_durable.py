@@ -124,6 +124,9 @@ def test_a_frozen_subscriber_fails_nobodys_confirmation_and_gets_all_when_it_goe
 
         def all_are_confirmed() -> bool:
             """Each in less time than Zenoh's own 5 s, for which all would wait for a frozen reader."""
+            first = next(numbers)
+            _publish(publisher, first, first + 1)
+            _wait_for(tmp_path, str(first))  # it is connected, again
             halt(reader.pid)
             try:
                 for number in itertools.islice(numbers, 150):
