@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import stat
 from pathlib import Path
@@ -100,3 +101,20 @@ def leftovers(root: Path) -> list[bytes]:
     for folder, directories, files in os.walk(os.fsencode(root)):
         found += [folder + b"/" + name for name in [*directories, *files] if name.startswith(OWN)]
     return found
+
+
+EXTENT = 32 << 20
+"""Bytes of a large file that a copy writes in one go, and notes in its journal."""
+
+
+def make_stalling(path: Path, extents: float) -> bytes:
+    """A large file whose first extent is nearly all hole: a copy at 1 MB/s has that at once, and each further one after
+    half a minute, so that it can be ended in between however busy the machine is."""
+    noise = random.Random(1).randbytes(1 << 20)
+    first, rest = noise[: 64 << 10], noise * int((extents - 1) * 32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(first)
+        file.seek(EXTENT)
+        file.write(rest)
+    return first + bytes(EXTENT - len(first)) + rest

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from copying_trees import add_socket
-from harness import IMPORTED_LATER, Waystage
+from harness import IMPORTED_LATER, WAIT_S, Waystage
 
 MAKERS = {
     "ext4": ("32M", ["mkfs.ext4", "-q", "-F", "-I", "256"]),
@@ -176,7 +176,7 @@ def copied(source: Path, destination: Path, **options: bool) -> dict[str, int]:
     from waystage.native_options.copies import TreeCopyOptions
 
     copying = TreeCopy(source, destination, TreeCopyOptions(workers=2, **options))
-    assert copying.wait(60)
+    assert copying.wait(WAIT_S)
     counts = copying.progress()
     assert counts["errors"] + counts["changed"] == 0, copying.problems()
     return counts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from copying_trees import ODD_NAMES, leftovers, snapshot
+from copying_trees import ODD_NAMES, leftovers, make_stalling, snapshot
 from harness import Waystage, wait_until
 from remote_copy_support import parts_written
 
@@ -111,11 +110,11 @@ def test_an_interrupted_copy_of_a_list_goes_on(tmp_path: Path, waystage: Waystag
     tree = tmp_path / "tree"
     tree.mkdir()
     for name in ("large", "other"):
-        (tree / name).write_bytes(os.urandom(5 << 20) + bytes(75 << 20))
+        make_stalling(tree / name, 2)
     (tmp_path / "list").write_text("large\n")
     words = ("copy", tree, tmp_path / "copy", "--files-from", tmp_path / "list")
     process = subprocess.Popen(
-        [sys.executable, "-m", "waystage", *map(str, words), "--bandwidth-limit", "10M"], cwd=tmp_path
+        [sys.executable, "-m", "waystage", *map(str, words), "--bandwidth-limit", "1M"], cwd=tmp_path
     )
     journal = tmp_path / "copy/.waystage-copy/journal"
     wait_until(lambda: parts_written(journal) > 0, process, "a part on the disk")

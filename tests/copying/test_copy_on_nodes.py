@@ -82,7 +82,7 @@ def test_a_worker_killed_in_a_copy_costs_its_task_and_no_byte(
 ) -> None:
     make_large(tmp_path / "from")
     with doomed_cluster(tmp_path / "dask", place) as cluster:
-        waystage("copy", "from", "to", "--scheduler", cluster.address, timeout=150).expect()
+        waystage("copy", "from", "to", "--scheduler", cluster.address).expect()
     assert snapshot(tmp_path / "to") == snapshot(tmp_path / "from")
 
 
@@ -96,15 +96,15 @@ def test_what_killed_tasks_have_left_is_removed_by_the_next_copy_of_any_kind(
             "import sys, os, time\n"
             "from waystage.copying.shares import key_of_range, start\n"
             "copy = start(sys.argv[1], sys.argv[2], [b'big'], key_of_range(77), lambda *a: None, workers=1,"
-            " rate_bytes_per_s=1 << 20, update='always')\n"
-            "print(flush=True)\ntime.sleep(60)\n"
+            " rate_bytes_per_s=1 << 10, update='always')\n"
+            "print(flush=True)\ntime.sleep(600)\n"
         )
         words = [command()[0], "-c", code, str(tmp_path / "from"), str(tmp_path / "to")]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
             wait_until(lambda: [*(tmp_path / "to").glob(".waystage-copy-*large*.part")], process)
             process.send_signal(signal.SIGKILL)
         assert [path for path in (tmp_path / "to").iterdir() if FOLDER.fullmatch(path.name)]
-        waystage("copy", "from", "to", *how, timeout=120).expect()
+        waystage("copy", "from", "to", *how).expect()
         assert snapshot(tmp_path / "to") == snapshot(tmp_path / "from")
 
 
@@ -112,7 +112,7 @@ def test_one_task_in_two_workers_at_once_waits_for_itself(tmp_path: Path) -> Non
     make_large(tmp_path / "from")
     (tmp_path / "to").mkdir()
     ends, names = (str(tmp_path / "from"), str(tmp_path / "to")), [b"d1/big", b"d1/f1"]
-    first = [start(*ends, names, key_of_range(1), no_progress, workers=1, rate_bytes_per_s=1 << 20)]
+    first = [start(*ends, names, key_of_range(1), no_progress, workers=1, rate_bytes_per_s=1 << 10)]
     waited: list[str] = []
 
     def progress(what: str, share: float) -> None:
@@ -162,7 +162,7 @@ def test_a_scheduler_that_does_not_answer_and_a_lone_catalog_are_one_sentence(
     waystage: Waystage, tmp_path: Path
 ) -> None:
     (tmp_path / "from").mkdir()
-    refused = waystage("copy", "from", "to", "--scheduler", "127.0.0.1:9", timeout=90).expect(1)
+    refused = waystage("copy", "from", "to", "--scheduler", "127.0.0.1:9").expect(1)
     assert "no Dask scheduler answers at tcp://127.0.0.1:9" in refused.err and refused.err.count("\n") <= 2
     assert "--catalog needs" in waystage("copy", "from", "to", "--catalog", "c").expect(2).err
 

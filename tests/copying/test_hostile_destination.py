@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import stat
@@ -15,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from copying_trees import leftovers
+from copying_trees import EXTENT, leftovers, make_stalling
 from harness import Waystage, wait_until
 
 UNPRIVILEGED = 65534
-EXTENT = 32 << 20
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="playing two users needs root")
 
 
@@ -34,10 +32,8 @@ def shared() -> Iterator[Path]:
         yield Path(folder)
 
 
-def make_large(path: Path) -> bytes:
-    content = random.Random(3).randbytes(1 << 20) * 65
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
+def make_secret(path: Path) -> bytes:
+    content = make_stalling(path, 2.1)
     path.chmod(0o600)
     return content
 
@@ -45,7 +41,7 @@ def make_large(path: Path) -> bytes:
 def interrupted(source: Path, copy: Path) -> Path:
     """Kill a copy of a large file after its first extent; the file that it was making."""
     command = [sys.executable, "-m", "waystage", "copy", str(source), str(copy)]
-    process = subprocess.Popen([*command, "--bandwidth-limit", "60M", "--workers", "1", "-q"])
+    process = subprocess.Popen([*command, "--bandwidth-limit", "1M", "--workers", "1", "-q"])
     journal = copy / ".waystage-copy/journal"
     # The run, the file and an extent: more than 200 bytes, with the paths in them.
     wait_until(lambda: journal.exists() and extents(journal) >= 1, process)
@@ -100,7 +96,7 @@ def test_what_was_planted_in_place_of_a_draft_is_not_written(
     shared: Path, waystage: Waystage, plant: Callable[[Path, Path, int], None]
 ) -> None:
     copy = shared / "copy"
-    content = make_large(shared / "tree/secret")
+    content = make_secret(shared / "tree/secret")
     draft = interrupted(shared / "tree", copy)
     about = draft.stat()
     assert (about.st_mode & 0o7777, about.st_uid, about.st_nlink) == (0o600, 0, 1)
@@ -122,7 +118,7 @@ def test_what_was_planted_in_place_of_a_draft_is_not_written(
 
 @ROOT_ONLY
 def test_what_is_ours_still_is_gone_on_with(shared: Path, waystage: Waystage) -> None:
-    content = make_large(shared / "tree/secret")
+    content = make_secret(shared / "tree/secret")
     draft = interrupted(shared / "tree", shared / "copy")
     ran = waystage("copy", str(shared / "tree"), str(shared / "copy"), "--json")
     assert ran.json["counts"]["resumed_bytes"] >= EXTENT
@@ -167,7 +163,7 @@ def test_no_file_is_open_to_others_before_it_has_its_name(shared: Path) -> None:
     (shared / "tree/large").chmod(0o666)
     os.chown(shared / "tree/large", UNPRIVILEGED, UNPRIVILEGED)
     command = [sys.executable, "-m", "waystage", "copy", str(shared / "tree"), str(shared / "copy"), "-q"]
-    process = subprocess.Popen([*command, "--bandwidth-limit", "20M", "--workers", "1"])
+    process = subprocess.Popen([*command, "--bandwidth-limit", "1M", "--workers", "1"])
     try:
         wait_until(lambda: list((shared / "copy").glob(".waystage-copy*.part")), process)
         (draft,) = (shared / "copy").glob(".waystage-copy*.part")

@@ -14,10 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from copying_trees import leftovers, make_everything, snapshot
+from copying_trees import EXTENT, leftovers, make_everything, make_stalling, snapshot
 from harness import WAIT_S, Waystage, wait_until
-
-EXTENT = 32 << 20
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[bytes]:
@@ -25,19 +23,12 @@ def start(folder: Path, *options: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def make_large(path: Path, extents: float) -> bytes:
-    content = random.Random(1).randbytes(1 << 20) * int(extents * 32)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return content
-
-
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_large_file_goes_on_at_the_extent_it_had_come_to(
     tmp_path: Path, waystage: Waystage, ending: signal.Signals
 ) -> None:
-    content = make_large(tmp_path / "tree/sub/large", 3.5)
-    process = start(tmp_path, "--bandwidth-limit", "100M", "--workers", "1")
+    content = make_stalling(tmp_path / "tree/sub/large", 3.5)
+    process = start(tmp_path, "--bandwidth-limit", "1M", "--workers", "1")
     journal = tmp_path / "copy/.waystage-copy/journal"
     # A record of an extent has 33 bytes; the records before it are longer than the paths in them.
     wait_until(
@@ -80,10 +71,11 @@ def test_killed_at_any_moment_nothing_is_half_lost_or_left_over(tmp_path: Path, 
         folder.mkdir(parents=True, exist_ok=True)
         (folder / str(number)).write_bytes(bytes([number % 256]) * (1000 + 37 * number))
     whole = snapshot(tmp_path / "tree")
-    chance = random.Random(7)
+    chance, journal = random.Random(7), tmp_path / "copy/.waystage-copy/journal"
     for _ in range(6):
-        process = start(tmp_path, "--bandwidth-limit", "6M")
-        wait_until(lambda: (tmp_path / "copy/.waystage-copy/journal").exists(), process)
+        process = start(tmp_path, "--bandwidth-limit", "1M")
+        # A copy that has nothing left to do is over before its journal is seen.
+        wait_until(lambda over=process: journal.exists() or over.poll() is not None)
         time.sleep(chance.random() * 0.3)
         process.kill()
         process.communicate()
@@ -98,9 +90,9 @@ def test_killed_at_any_moment_nothing_is_half_lost_or_left_over(tmp_path: Path, 
 
 
 def test_a_journal_of_another_copy_is_not_taken_over(tmp_path: Path, waystage: Waystage) -> None:
-    make_large(tmp_path / "tree/large", 2)
+    make_stalling(tmp_path / "tree/large", 2)
     (tmp_path / "other").mkdir()
-    process = start(tmp_path, "--bandwidth-limit", "10M")
+    process = start(tmp_path, "--bandwidth-limit", "1M")
     wait_until(lambda: any((tmp_path / "copy").glob(".waystage-copy*.part")), process)
     process.kill()
     process.communicate()
@@ -116,8 +108,8 @@ def test_a_journal_of_another_copy_is_not_taken_over(tmp_path: Path, waystage: W
 
 
 def test_a_source_that_changed_after_the_crash_is_copied_anew(tmp_path: Path, waystage: Waystage) -> None:
-    make_large(tmp_path / "tree/large", 2)
-    process = start(tmp_path, "--bandwidth-limit", "60M", "--workers", "1")
+    make_stalling(tmp_path / "tree/large", 2)
+    process = start(tmp_path, "--bandwidth-limit", "1M", "--workers", "1")
     journal = tmp_path / "copy/.waystage-copy/journal"
     wait_until(lambda: journal.exists() and _extents(journal) >= 1, process)
     process.kill()
@@ -134,8 +126,8 @@ def test_a_large_file_that_changes_meanwhile_is_reported_and_fixed_by_the_next_c
     tmp_path: Path, waystage: Waystage
 ) -> None:
     for grows in (True, False):
-        make_large(tmp_path / "tree/large", 2)
-        process = start(tmp_path, "--bandwidth-limit", "60M", "--workers", "1")
+        make_stalling(tmp_path / "tree/large", 1.4)
+        process = start(tmp_path, "--bandwidth-limit", "2M", "--workers", "1")
         wait_until(lambda: any((tmp_path / "copy").glob(".waystage-copy*large*.part")), process)
         if grows:
             with open(tmp_path / "tree/large", "ab") as file:
@@ -151,16 +143,16 @@ def test_a_large_file_that_changes_meanwhile_is_reported_and_fixed_by_the_next_c
 
 
 def test_a_tree_that_is_pulled_from_under_the_copy_is_said(tmp_path: Path) -> None:
-    for number in range(12):
+    for number in range(40):
         (tmp_path / "tree").mkdir(exist_ok=True)
-        (tmp_path / f"tree/{number:02}").write_bytes(b"x" * 250_000)
+        (tmp_path / f"tree/{number:02}").write_bytes(b"x" * 100_000)
     (tmp_path / "outside").write_text("not in the tree")
     process = start(tmp_path, "--bandwidth-limit", "1M", "--workers", "1")
     wait_until(lambda: any((tmp_path / "copy").glob("[0-9]*")), process)
-    left = sorted(
-        {p.name for p in (tmp_path / "tree").iterdir()} - {p.name for p in (tmp_path / "copy").iterdir()}
-    )
-    gone, folder, link, grown = left[-4:]
+    # The last in the order of the copy, that of inodes.
+    with os.scandir(tmp_path / "tree") as entries:
+        last = [entry.name for entry in sorted(entries, key=os.DirEntry.inode)][-4:]
+    gone, folder, link, grown = last
     for name in (gone, folder, link):
         (tmp_path / "tree" / name).unlink()
     (tmp_path / "tree" / folder).mkdir()

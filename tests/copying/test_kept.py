@@ -168,7 +168,7 @@ def test_no_leftovers_stay_after_a_damaged_journal(tmp_path: Path, waystage: Way
         (tree / name).parent.mkdir(parents=True)
         (tree / name).write_bytes(content)
     command = [sys.executable, "-m", "waystage", "copy", "tree", "copy", "--workers", "2", "-q"]
-    process = subprocess.Popen([*command, "--bandwidth-limit", "10M"], cwd=tmp_path)
+    process = subprocess.Popen([*command, "--bandwidth-limit", "1M"], cwd=tmp_path)
     wait_until(lambda: len(list(copy.rglob("*.part"))) == 2, process)
     process.send_signal(signal.SIGKILL)
     process.wait()

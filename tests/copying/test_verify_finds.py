@@ -191,7 +191,7 @@ def test_what_differs_feeds_a_copy_that_makes_it_alike(pair: tuple[Path, Path], 
     def ran(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-m", "waystage", *arguments]
         return subprocess.run(
-            command, input=given, capture_output=True, cwd=tmp_path, timeout=60, check=False
+            command, input=given, capture_output=True, cwd=tmp_path, timeout=150, check=False
         )
 
     listed = ran("verify", "one", "two", "-0")
