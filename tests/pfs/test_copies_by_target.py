@@ -13,6 +13,7 @@ import pytest
 from copying_trees import snapshot
 from harness import Waystage, wait_until
 from pfs_support import FAST, Mount, targets_of
+from remote_copy_support import parts_written
 from waystage._native import NameList, TreeCopy
 from waystage.native_options.copies import TreeCopyOptions
 from waystage.worlds.lab import pfs
@@ -64,25 +65,26 @@ def test_a_copy_by_target_has_the_bytes_of_the_source_and_no_crowd_at_a_target(
         assert again.progress()["files"] == 0 and again.complete
 
 
+def in_pool(name: str) -> bytes:
+    """What `lfs setstripe -c 1 -S 1M -p NAME` asks for, in Lustre's form V3."""
+    return bytes.fromhex("d00bd30b01000000" + "00" * 16 + "000010000100ffff") + name.encode().ljust(16, b"\0")
+
+
 def test_a_slow_target_holds_up_only_its_own_files(mount: Mount, point: Path, tmp_path: Path) -> None:
     behind = tmp_path / "behind"
     behind.mkdir()
     shape = FAST.replace("count: 4", "count: 2, slower: [[0, 2000]]")
+    shape += "layout: {pools: {slow: [0], quick: [1]}, parts: [{stripes: 1}]}\n"
     mount(shape, folder=behind)
-    # Inode numbers decide which target has a file: as many files as it takes until either has enough of them.
-    held: dict[str, list[Path]] = {"ost:0": [], "ost:1": []}
-    for number in range(4000):
-        file = behind / f"f{number:04}"
-        file.touch()
-        [target] = targets_of(point / file.name)
-        held[target].append(file)
-        if min(map(len, held.values())) >= 40:
-            break
-    assert min(map(len, held.values())) >= 40, {target: len(files) for target, files in held.items()}
-    for surplus in (*held["ost:0"][40:], *held["ost:1"][40:]):
-        surplus.unlink()
-    for file in (*held["ost:0"][:40], *held["ost:1"][:40]):
-        file.write_bytes(os.urandom(100_000))
+    for number in range(80):
+        (behind / f"f{number:02}").touch()
+    # In the order of the walk, that of inodes, as many come from either.
+    with os.scandir(point) as entries:
+        in_order = [entry.name for entry in sorted(entries, key=os.DirEntry.inode) if entry.name[0] == "f"]
+    for place, name in enumerate(in_order):
+        os.setxattr(point / name, "lustre.lov", in_pool(("slow", "quick")[place % 2]))
+        assert targets_of(point / name) == [f"ost:{place % 2}"]
+        (behind / name).write_bytes(os.urandom(100_000))
     pfs.unmount(point)
     mounted = mount(shape, folder=behind)
     with TreeCopy(point, tmp_path / "copy", TreeCopyOptions(workers=4)) as copy:
@@ -104,10 +106,12 @@ def test_a_killed_copy_by_target_goes_on_within_a_large_file(
     (behind / "large").write_bytes(os.urandom(160 << 20))
     mount(FAST.replace("1 GB", "100 MB") + LAYOUT, folder=behind)
     words = ["copy", point, "copy", "--workers", "4"]
-    running = subprocess.Popen([sys.executable, "-m", "waystage", *map(str, words)], cwd=tmp_path)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "waystage", *map(str, words), "--bandwidth-limit", "12M"], cwd=tmp_path
+    )
     journal = tmp_path / "copy" / ".waystage-copy" / "journal"
-    # A record of an extent has 40 bytes, about.
-    wait_until(lambda: journal.exists() and journal.stat().st_size > 300, running)
+    # The first of five extents is there after three seconds, the last after thirteen.
+    wait_until(lambda: parts_written(journal) > 0, running)
     running.send_signal(signal.SIGKILL)
     running.wait()
     again = waystage(*words, "--verify", "--json").expect()

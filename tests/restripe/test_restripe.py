@@ -19,7 +19,7 @@ import pytest
 
 from copying_trees import Snapshot, make_everything, snapshot
 from flow_support import Heard
-from harness import Ran
+from harness import WAIT_S, Ran
 from pfs_support import FAST
 from waystage import events
 from waystage._native import read_layout
@@ -152,18 +152,18 @@ def test_a_file_that_is_open_for_writing_is_left_and_reported(tree: Path, waysta
 
 def test_a_writer_that_comes_meanwhile_finds_its_file(tree: Path, waystage: Run) -> None:
     """It waits for the restriping to give up, and its bytes are in the file that has the name."""
-    (tree / "file").write_bytes(random.Random(2).randbytes(6_000_000))
+    (tree / "file").write_bytes(random.Random(2).randbytes(30_000_000))
     running = start(tree, "--bandwidth-limit", "1M")
     try:
-        wait_for(lambda: written(tree) > 500_000)
+        wait_for(lambda: written(tree) > 0)
         with (tree / "file").open("r+b") as file:
             file.write(b"written meanwhile")
-        _, errors = running.communicate(timeout=60)
+        _, errors = running.communicate(timeout=WAIT_S)
     finally:
         running.kill()
     assert running.returncode == 8, errors
     assert (tree / "file").read_bytes()[:17] == b"written meanwhile"
-    assert (tree / "file").stat().st_size == 6_000_000 and leftovers(tree) == []
+    assert (tree / "file").stat().st_size == 30_000_000 and leftovers(tree) == []
 
 
 def test_hard_links_outside_the_tree_are_not_cut_off(tree: Path, waystage: Run) -> None:
@@ -187,10 +187,10 @@ def test_the_catalog_knows_the_new_inodes(tree: Path, waystage: Run) -> None:
 
 
 def test_two_at_once_and_a_copy_beside_it(tree: Path, waystage: Run, tmp_path: Path) -> None:
-    (tree / "file").write_bytes(b"x" * 20_000_000)
+    (tree / "file").write_bytes(b"x" * 60_000_000)
     running = start(tree, "--bandwidth-limit", "1M")
     try:
-        wait_for(lambda: written(tree) > 500_000)
+        wait_for(lambda: written(tree) > 0)
         busy = waystage("restripe", tree, "--layout", LAYOUT).expect(6)
         assert "being restriped by another process" in busy.err
         # What restriping makes for itself is no file of the user's.
@@ -198,7 +198,7 @@ def test_two_at_once_and_a_copy_beside_it(tree: Path, waystage: Run, tmp_path: P
         assert [path.name for path in (tmp_path / "copy").rglob("*")] == ["file"]
     finally:
         running.send_signal(signal.SIGINT)
-        running.communicate(timeout=60)
+        running.communicate(timeout=WAIT_S)
     assert running.returncode == 130 and leftovers(tree) == [JOURNAL]
     waystage("restripe", tree, "--layout", LAYOUT).expect()
     assert leftovers(tree) == []
@@ -243,7 +243,7 @@ def written(tree: Path) -> int:
     return max(sizes, default=0)
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 90.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = WAIT_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
