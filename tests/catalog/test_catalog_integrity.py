@@ -19,6 +19,7 @@ import pytest
 
 from harness import Waystage
 from waystage.catalog import BuildOptions, Catalog, CatalogError, build, checksums, refresh
+from waystage.catalog.options import REPLACED
 from waystage.catalog.query import Filter, by_column, select, size_histogram, top, totals
 from waystage.catalog.store import MANIFEST, Manifest, Part, paths_of
 from waystage.loader.files import file_set
@@ -243,6 +244,26 @@ def test_readers_during_refreshes_get_one_version(tree: Path, tmp_path: Path) ->
         for reader in readers:
             reader.join()
     assert not failed, failed[0]
+
+
+def test_a_catalog_that_gets_its_name_again_between_two_looks_is_opened(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where names cannot be exchanged, one that is replaced has none for a moment."""
+    target, aside = tmp_path / "c", tmp_path / f"c{REPLACED}"
+    build(tree, target)
+    os.rename(target, aside)
+    exists = Path.exists
+
+    def replaced(path: Path) -> bool:
+        if path == aside and exists(path):
+            os.rename(aside, target)
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", replaced)
+    assert Catalog(target).rows == 56
+    with pytest.raises(CatalogError, match="no catalog"):
+        Catalog(tmp_path / "absent")
 
 
 def test_a_catalog_that_was_opened_stays_what_it_was(tree: Path, tmp_path: Path) -> None:

@@ -282,13 +282,16 @@ def _one_version(path: Path, take: Callable[[int], T]) -> T:
 
 
 def _folder(path: Path, deadline: float) -> int:
+    missed = 0
     while True:
         try:
             # Passing through it may be allowed where listing it is not.
             return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             aside = path.with_name(path.name + REPLACED)
-            if not aside.exists() or time.monotonic() > deadline:
+            # It may have got its name again since: only a second look in vain says that there is none.
+            missed = 0 if aside.exists() else missed + 1
+            if missed > 1 or time.monotonic() > deadline:
                 raise CatalogError(f"{path} is no catalog: it has no {MANIFEST}") from None
             time.sleep(0.001)
         except NotADirectoryError:
