@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import command
+from harness import WAIT_S, command
 from waystage.catalog import Catalog, DuckdbMissing
 from waystage.catalog.sql import sql
 
@@ -23,7 +23,7 @@ def waystage(*arguments: str | Path, expected: int = 0) -> subprocess.CompletedP
         command("catalog", *arguments),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=150,
     )
     assert done.returncode == expected, done.stderr.decode()
     return done
@@ -113,7 +113,7 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_with(tmp_path: Path) -> Non
     assert process.stdout is not None
     assert process.stdout.readline() == b"added\n"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert b"interrupted" in said
     assert not catalog.exists()

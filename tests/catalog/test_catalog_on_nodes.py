@@ -95,15 +95,14 @@ def test_a_walker_killed_before_or_after_its_part_has_a_name_leaves_no_entry_out
 
 
 def test_a_walk_that_gives_away_what_it_has_not_begun_leaves_no_entry_out_and_none_twice(
-    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: DaskCluster, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It has more than can be walked by one thread before the clock is first read.
-    tree = Path("/usr/share")
+    # Of so small batches few wait to be recorded: the walk is not at its end when the clock is first read.
     monkeypatch.setattr(catalog_on_nodes, "FIRST_S", 0.0)
     monkeypatch.setattr(catalog_on_nodes, "LONGEST_S", 0.0)
     with join(Where(cluster.address)) as engine:
-        build_on_nodes(engine, tree, tmp_path / "many", BuildOptions(threads=1))
-    build(tree, tmp_path / "one")
+        build_on_nodes(engine, large, tmp_path / "many", BuildOptions(threads=1, batch_rows=20))
+    build(large, tmp_path / "one")
     assert len(Catalog(tmp_path / "many").manifest.parts) > 2
     assert rows(tmp_path / "many")[0].equals(rows(tmp_path / "one")[0])
 

@@ -11,15 +11,15 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from harness import ran
+from harness import ran, wait_until
 from waystage._native import read_layout
 
 pytestmark = pytest.mark.lab
@@ -95,10 +95,18 @@ def start(base: Path) -> None:
         "-l",
         base / "log/glusterd.log",
     )
-    deadline = time.monotonic() + 30
-    while subprocess.run([*gluster(base), "pool", "list"], capture_output=True, check=False).returncode != 0:
-        assert time.monotonic() < deadline, (base / "log/glusterd.log").read_text()[-2000:]
-        time.sleep(0.2)
+    listed = [*gluster(base), "pool", "list"]
+    wait_until(
+        lambda: subprocess.run(listed, capture_output=True, check=False).returncode == 0, what="a daemon"
+    )
+
+
+def bricks_online(command: list[str]) -> int:
+    """How many bricks of the volume serve."""
+    asked = [*command, "volume", "status", "sh", "--xml"]
+    answer = ElementTree.fromstring(subprocess.run(asked, capture_output=True, check=False).stdout)
+    nodes = [node for node in answer.iter("node") if "/bricks/" in node.findtext("path", "")]
+    return sum(node.findtext("status") == "1" and node.findtext("port", "N/A") != "N/A" for node in nodes)
 
 
 def gluster(base: Path) -> list[str]:
@@ -119,6 +127,8 @@ def make_volumes(base: Path, mounts: Volumes) -> None:
     run(*command, "volume", "set", "sh", "features.shard", "on")
     run(*command, "volume", "set", "sh", "features.shard-block-size", "4MB")
     run(*command, "volume", "start", "sh")
+    # A client that comes before one of two copies would write to the other alone.
+    wait_until(lambda: bricks_online(command) == 4, what="four bricks")
     for mount, extra in ((mounts.sharded, ["--client-pid=-1"]), (mounts.ordinary, [])):
         mount.mkdir()
         log, pid = base / "log" / f"{mount.name}.log", base / f"run/{mount.name}.pid"
