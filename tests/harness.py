@@ -85,6 +85,8 @@ def wait_until(
     deadline = time.monotonic() + WAIT_S
     while not condition():
         if alive is not None and alive.poll() is not None:
+            if condition():
+                return  # It came about, and the process ended, since the condition was looked at.
             pytest.fail(f"it has ended: {alive.communicate()}")
         assert time.monotonic() < deadline, f"{what} did not happen in {WAIT_S} s"
         time.sleep(0.01)
