@@ -165,7 +165,12 @@ class Stage:
             if process.poll() is None:
                 process.kill()
             process.wait()
-        shutil.rmtree(self.folder)
+        wait_until(self._removed, what="the end of engines that write in the folder")
+
+    def _removed(self) -> bool:
+        """An engine ends after its stager, and may make a file in a directory that is being removed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return not self.folder.exists()
 
 
 @contextmanager

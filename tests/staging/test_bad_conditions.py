@@ -35,7 +35,8 @@ def small(stage: Stage) -> Iterator[Path]:
 
 def test_full_storage_is_reported_and_the_same_request_resumes(stage: Stage, small: Path) -> None:
     (small / "other").write_bytes(b"x" * (5 << 20))
-    source = stage.tree("source", files=6, size=1 << 20)
+    # Small ones: when it is full, those that are being written are fewer than those that had room.
+    source = stage.tree("source", files=48, size=128 << 10)
     stage.start()
     full, other = stage.submit("in", source, small / "copy"), stage.submit("in", source, stage.data / "copy")
     failed, fine = stage.wait(full, other)
@@ -63,7 +64,7 @@ def test_a_source_that_keeps_changing_fails_with_its_name(stage: Stage) -> None:
     thread.start()
     try:
         stage.start()
-        [found] = stage.wait(stage.submit("in", source, stage.data / "copy", "--bandwidth-limit", "200M"))
+        [found] = stage.wait(stage.submit("in", source, stage.data / "copy", "--bandwidth-limit", "20M"))
     finally:
         stop.set()
         thread.join()
@@ -89,8 +90,8 @@ def test_a_far_end_that_is_gone_is_waited_for_and_resumed(stage: Stage, tmp_path
         )
         wait_until(lambda: stage.status(number)[0]["bytes_done"] > 0, stage.process)
         site.end(signal.SIGKILL)
-        wait_until(lambda: stage.state(number) == "queued", stage.process)
-        assert "attempt" in stage.status(number)[0]["reason"]
+        # Between attempts and in one: the reason stays until data moves again.
+        wait_until(lambda: "attempt" in stage.status(number)[0]["reason"], stage.process)
         site.serve()
         [found] = stage.wait(number)
         assert found["state"] == "done" and found["attempts"] > 1 and same(site.given, stage.data / "copy")

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 import waystage
-from harness import WAIT_S, wait_until
+from harness import WAIT_S, halt, wait_until
 from staging_support import ROOT, Stage, as_user, same
 from waystage.local_client import LocalRpcError
 from waystage.staging.client import Client
@@ -125,26 +124,28 @@ def test_a_flood_of_submits_is_bounded_and_others_are_served(stage: Stage) -> No
         + b"\n"
         for n in range(2000)
     )
-    flooding = subprocess.Popen(
-        [
-            *(sys.executable, "-c"),
-            "import os,socket,sys; os.setgid(65533); os.setuid(65533); s=socket.socket(socket.AF_UNIX);"
-            "s.connect(sys.argv[1]); lines=sys.stdin.buffer.read()\n"
-            "while True:\n s.sendall(lines)\n while s.recv(1<<20, socket.MSG_DONTWAIT if 0 else 0):\n  break",
-            str(stage.socket),
-        ],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
+    said = stage.folder / "answers"
+    with said.open("wb") as answers:
+        flooding = subprocess.Popen(
+            [
+                *(sys.executable, "-c"),
+                "import os,socket,sys; os.setgid(65533); os.setuid(65533); s=socket.socket(socket.AF_UNIX);"
+                "s.connect(sys.argv[1]); lines=sys.stdin.buffer.read()\n"
+                "while True:\n s.sendall(lines); s.recv(1<<20); print('answered', flush=True)",
+                str(stage.socket),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=answers,
+            stderr=subprocess.DEVNULL,
+        )
     try:
         assert flooding.stdin is not None
         flooding.stdin.write(lines)
         flooding.stdin.close()
-        time.sleep(0.5)
-        began = time.monotonic()
+        wait_until(lambda: said.stat().st_size > 0, flooding, "the first answer to the flood")
         number = stage.submit("in", stage.tree("source"), stage.data / "copy")
         assert stage.wait(number)[0]["state"] == "done"
-        assert time.monotonic() - began < WAIT_S / 2
+        assert flooding.poll() is None, "it was served beside the flood"
         found = stage.stage("status", "--json").expect().json
         unfinished = [r for r in found if r["user"] == "65533" and r["state"] in ("queued", "running")]
         assert len(unfinished) <= 5
@@ -208,17 +209,19 @@ def test_a_link_of_another_user_in_the_destination_is_not_followed(stage: Stage)
 
 
 def test_a_stager_of_another_user_is_not_trusted(stage: Stage) -> None:
+    stage.data.chmod(0o777)
     listener = subprocess.Popen(
         [
             *(sys.executable, "-c"),
-            "import os,socket,sys,time; os.umask(0); os.setgid(65533); os.setuid(65533);"
-            "s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); time.sleep(100)",
-            str(stage.folder / "data" / "their.sock"),
-        ]
+            "import os,socket,sys; os.umask(0); os.setgid(65533); os.setuid(65533);"
+            "s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True); sys.stdin.read()",
+            str(stage.data / "their.sock"),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
-    stage.data.chmod(0o777)
     try:
-        wait_until((stage.data / "their.sock").exists, listener)
+        assert listener.stdout is not None and listener.stdout.readline() == b"\n", "it listens"
         with (
             pytest.raises(StagingError, match="user 65533 serves it"),
             Client(stage.data / "their.sock") as client,
@@ -226,18 +229,19 @@ def test_a_stager_of_another_user_is_not_trusted(stage: Stage) -> None:
             client.status()
     finally:
         listener.kill()
-        listener.wait()
+        listener.communicate()
 
 
 def test_an_engine_cannot_be_traced_and_has_no_privileges_left(stage: Stage) -> None:
     stage.start()
     number = stage.submit(
-        "in", stage.tree("source", files=2, size=50 << 20), stage.data / "copy", "--bandwidth-limit", "20M"
+        "in", stage.tree("source", files=2, size=50 << 20), stage.data / "copy", "--bandwidth-limit", "1M"
     )
     wait_until(lambda: stage.engine(number), stage.process)
     pid = stage.engine(number)
     # It is there when it is forked. It takes its name once it has become the user.
     wait_until(lambda: Path(f"/proc/{pid}/comm").read_text() == "waystage-engine\n", stage.process)
+    halt(pid)  # or it closes files whose links are about to be read
     status = dict(
         line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
     )

@@ -139,6 +139,10 @@ def test_a_node_that_cannot_be_reached_is_named(stage: Stage) -> None:
     rsh.chmod(rsh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     stage.start("--rsh", rsh)
     number = stage.submit("in", stage.tree("source"), "/local/x", "--nodes", "n1,n2", "--node-local")
-    wait_until(lambda: "node n" in stage.status(number)[0]["reason"], stage.process)
-    assert "no route" in stage.status(number)[0]["reason"]
+
+    def named() -> bool:
+        reason = stage.status(number)[0]["reason"]
+        return "node n" in reason and "no route" in reason
+
+    wait_until(named, stage.process, "the reason with the node and what ssh said")
     stage.stage("cancel", number).expect()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import signal
-import subprocess
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from harness import WAIT_S, command, ran, wait_until
 from staging_support import ROOT, Stage, same
+from waystage.local_client import LocalClient, LocalRpcError
+from waystage.staging import client
 from waystage.staging.processes import start_of
+from waystage.staging.requests import Submission
 
-SLOWLY = ("--bandwidth-limit", "30M")
+SLOWLY = ("--bandwidth-limit", "15M")
 """So that an engine is there to be killed."""
 
 NEEDS_ROOT = pytest.mark.skipif(not ROOT, reason="needs root, to act for another user")
@@ -155,21 +157,42 @@ def test_a_dry_run_says_what_would_move_and_the_time_once_it_was_measured(stage:
     assert len(stage.status()) == 1, "dry runs are not listed"
 
 
-def test_submits_wait_for_a_stager_that_is_being_restarted(stage: Stage) -> None:
+def test_submits_wait_for_a_stager_that_is_being_restarted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = stage.tree("source")
     stage.start()
     stage.end(signal.SIGKILL)
-    user = ("--user", stage.user) if ROOT else ()
-    client = subprocess.Popen(
-        command("stage", "in", source, stage.data / "copy", "--job", "7", *user, "--json"),
-        stdout=subprocess.PIPE,
-        env=stage.environment(),
+    refused = threading.Event()
+
+    class Watched(LocalClient):
+        def __init__(self, path: Path) -> None:
+            try:
+                super().__init__(path)
+            except LocalRpcError:
+                refused.set()
+                raise
+
+    monkeypatch.setattr(client, "LocalClient", Watched)
+    asked = Submission(
+        direction="in",
+        source=str(source),
+        destination=str(stage.data / "copy"),
+        job_id="7",
+        user=stage.user if ROOT else "",
     )
-    time.sleep(0.5)
-    stage.start()
-    out, _ = client.communicate(timeout=WAIT_S)
-    assert client.returncode == 0
-    assert stage.wait(json.loads(out)["id"])[0]["state"] == "done"
+
+    def submit() -> int:
+        # As the command does, and for as long as a stager may need to start on a busy machine.
+        with client.Client(stage.socket, patience_s=WAIT_S) as found:
+            return int(found.submit(asked)["id"])
+
+    with ThreadPoolExecutor(1) as pool:
+        submitted = pool.submit(submit)
+        wait_until(refused.is_set, what="a submit without a stager")
+        stage.start()
+        number = submitted.result(WAIT_S)
+    assert stage.wait(number)[0]["state"] == "done"
 
 
 def test_two_stagers_do_not_share_a_queue(stage: Stage) -> None:
@@ -189,7 +212,9 @@ def test_a_finished_request_is_still_shown_after_a_restart_and_forgotten_in_time
     assert stage.state(number) == "done"
     stage.end()
     stage.start("--retain", "0")
-    assert stage.stage("status", number).code == 3
+    wait_until(
+        lambda: stage.stage("status", number).code == 3, stage.process, "the end of what is known of it"
+    )
 
 
 def test_a_name_that_is_no_text_is_staged(stage: Stage) -> None:

@@ -43,13 +43,14 @@ def test_a_controller_learns_start_nodes_deadline_and_end(stage: Stage) -> None:
     stage.start("--endpoint", endpoint(stage))
     number = stage.submit(
         *("in", stage.tree("source", files=2, size=20 << 20), stage.data / "copy"),
-        *("--nodes", "c[1-2]", "--deadline", "2000000000", "--bandwidth-limit", "10M"),
+        # Minutes: it is not over before it was seen, however long the commands take that look.
+        *("--nodes", "c[1-2]", "--deadline", "2000000000", "--bandwidth-limit", "100k"),
     )
     wait_until(lambda: jobs(stage).get("7", {}).get("staging"), running, "the start at the controller")
     job = jobs(stage)["7"]
     assert job["nodes"] == ["c1", "c2"] and job["due_ns"] == 2_000_000_000 * 10**9
     assert job["user"] == stage.user, "the user is the kernel's word, also where none was named"
-    stage.wait(number)
+    stage.stage("cancel", number).expect()
     wait_until(lambda: not jobs(stage)["7"]["staging"], running, "the end at the controller")
 
 
