@@ -173,7 +173,7 @@ def test_where_udp_is_blocked_that_is_said_and_tcp_carries_the_data(site: Site, 
 def test_a_draining_server_accepts_no_session_and_finishes(site: Site, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(4 * PART))
     site.serve()
-    process = site.begin(tmp_path / "large", f"127.0.0.1:{site.data}", "--bandwidth-limit", "16M")
+    process = site.begin(tmp_path / "large", f"127.0.0.1:{site.data}", "--bandwidth-limit", "2M")
     wait_until(lambda: any(site.data.glob(".waystage-copy-*/journal")), process)
     assert site.end() == 0
     assert ended_json(process)["complete"] and process.returncode == 0

@@ -36,7 +36,7 @@ def test_a_copy_goes_on_after_the_server_said_that_it_gives_up(site: Site, tmp_p
     tree = a_tree(tmp_path)
     site.serve(top="drain_s = 1")
     process = site.begin(
-        tree, f"127.0.0.1:{site.data}/copy", "--bandwidth-limit", "8M", "--retry-for", str(WAIT_S)
+        tree, f"127.0.0.1:{site.data}/copy", "--bandwidth-limit", "4M", "--retry-for", str(WAIT_S)
     )
     journal = site.data / "copy/.waystage-copy/journal"
     wait_until(lambda: parts_written(journal) >= 2, process)
@@ -150,9 +150,9 @@ def test_a_copy_that_is_always_turned_away_says_so_after_six_tries(site: Site, t
 
 
 def test_a_server_that_does_not_listen_is_not_waited_for(site: Site, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    ran = site.copy(tmp_path, f"127.0.0.1:{site.data}", port=port)
+    with socket.socket() as held:  # bound and no listener: no other process takes the port meanwhile
+        held.bind(("127.0.0.1", 0))
+        ran = site.copy(tmp_path, f"127.0.0.1:{site.data}", port=held.getsockname()[1])
     assert ran.code == 1 and "is `waystage serve` running there" in ran.json["error"], ran
 
 

@@ -76,9 +76,11 @@ def sshd(site: Site) -> Iterator[str]:
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", site.folder / name], check=True)
     shutil.copy(site.folder / "user.pub", site.folder / "authorized")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    # It stays bound, so that no other process takes the port; sshd may listen at it since both allow that.
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    port = reserved.getsockname()[1]
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     config = site.folder / "sshd_config"
     config.write_text(
@@ -101,6 +103,7 @@ def sshd(site: Site) -> Iterator[str]:
     known = f"-o UserKnownHostsFile={site.folder}/known -o StrictHostKeyChecking=no -o LogLevel=ERROR -F none"
     yield f"ssh -p {port} -i {site.folder}/user -o IdentitiesOnly=yes {known}"
     process.terminate()
+    reserved.close()
 
 
 def tree(top: Path) -> Path:
