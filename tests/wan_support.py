@@ -30,8 +30,8 @@ while True:
         data = s.recv(2000)
         last = time.monotonic()
         came.append(int.from_bytes(data[:4], "big"))
-    elif readable:
-        break
+    elif readable and not select.select([s], [], [], 0.3)[0]:
+        break  # a packet that has left the path may be on its way through the kernel
 print(json.dumps([came, last]))
 """
 

@@ -9,7 +9,7 @@ from itertools import groupby
 
 import pytest
 
-from harness import WAIT_S
+from harness import WAIT_S, wait_until
 from wan_support import Up, ping, python, send, settled
 from waystage.worlds.lab import wan
 from waystage.worlds.lab.wan import paths
@@ -27,8 +27,8 @@ while True:
     readable, _, _ = select.select([s, sys.stdin], [], [])
     if s in readable:
         print(s.recvmsg(2000, 100)[1][0][2][0])
-    elif readable:
-        break
+    elif readable and not select.select([s], [], [], 0.3)[0]:
+        break  # a packet that has left the path may be on its way through the kernel
 """
 """Prints the byte of DSCP and ECN of each datagram until its input ends."""
 
@@ -162,6 +162,7 @@ def test_larger_packets_than_the_paths_mtu_vanish(up: Up) -> None:
     path = up(mtu="1000", device_mtu=1500)
     assert ping(path, "-c", "1", "-s", "972", "-W", "20")[0] == 0
     assert ping(path, "-c", "2", "-i", "0.05", "-s", "973", "-W", "0.2")[0] == 1
+    wait_until(lambda: wan.status(path)["directions"]["forward"]["in"] == 3, what="both pings at the path")
     assert wan.status(path)["directions"]["forward"]["too_large"] == 2
     small = up(mtu="1000")
     status, out = ping(small, "-c", "1", "-s", "1200", "-M", "do")

@@ -131,8 +131,9 @@ def test_losses_copies_and_damage_are_counted(
         assert d["overflow"] == 0
         assert waystage("lab", "wan", "set", called, "--loss", "100%", "-q").code == 0
         client.sendto(b"nobody", where)
-        while wan.status(called)["directions"]["forward"]["in"] <= count:
-            time.sleep(0.02)
+        wait_until(
+            lambda: wan.status(called)["directions"]["forward"]["in"] > count, what="the last datagram"
+        )
         found = end()["directions"]["forward"]
     assert found["lost_random"] == d["lost_random"] + 1
     damaged = [data for data in came if data != data[:4] * 10 or int.from_bytes(data[:4], "big") >= count]
