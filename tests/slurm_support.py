@@ -66,8 +66,27 @@ class Cluster(NamedTuple):
 
     def wait(self, job_id: int, *states: str) -> dict[str, str]:
         """The job's fields once it is in one of `states`."""
-        until_true(lambda: self.job(job_id).get("JobState") in states, lambda: self.job(job_id))
-        return self.job(job_id)
+        found: dict[str, str] = {}
+
+        def there() -> bool:
+            found.clear()
+            found.update(self.job(job_id))
+            return found.get("JobState") in states
+
+        until_true(there, lambda: found)
+        return found
+
+    def until_saved(self, text: bytes, since: float = 0.0) -> None:
+        """Until slurmctld has saved its jobs after that time, one of them with this text: it does so seconds late."""
+        path = self.slurm.folders.state / "job_state"
+
+        def saved() -> bool:
+            try:
+                return path.stat().st_mtime > since and text in path.read_bytes()
+            except FileNotFoundError:
+                return False  # it replaces the file by removing it first
+
+        until_true(saved, lambda: self.run("squeue"))
 
     def output(self, job_id: int) -> str:
         return (self.folder / f"out-{job_id}").read_text()

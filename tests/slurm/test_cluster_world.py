@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from harness import Ran, ran
-from slurm_support import Cluster, until_true
+from slurm_support import JOB_LIMIT_S, Cluster, until_true
 from waystage.experiment.loading import load
 from waystage.experiment.schema import ClusterOptions, Limits
 from waystage.experiment.workload import jobs_of_set
@@ -161,7 +161,7 @@ def test_an_interrupted_run_leaves_no_job_in_slurm(controlled: Cluster, tmp_path
         until_true(lambda: len(controlled.run(*running, uid=0).out.split()) == 2)
         time.sleep(1)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(JOB_LIMIT_S) == 130
     finally:
         process.kill()
         process.wait()

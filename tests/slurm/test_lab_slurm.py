@@ -7,13 +7,12 @@ import pwd
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
 from harness import ran
-from slurm_support import USER, Cluster, until_true
+from slurm_support import USER, Cluster
 from waystage.interconnect.graphml import read_topology
 from waystage.worlds.lab import glusterfs
 from waystage.worlds.lab.commands import environment, program
@@ -68,16 +67,14 @@ def test_nodes_of_one_edge_switch_are_preferred(cluster: Cluster) -> None:
     assert cluster.wait(job, "COMPLETED")["NodeList"] == "c[4-6]"
 
 
-def saved_after(cluster: Cluster, moment: float) -> None:
-    """Until slurmctld has saved its jobs: it does so some seconds late, and a job of that time would be lost."""
-    until_true(lambda: (cluster.slurm.folders.state / "job_state").stat().st_mtime > moment)
-
-
 @lab_test
 def test_jobs_outlive_a_killed_slurmctld(cluster: Cluster) -> None:
-    job = cluster.submit("sleep 12; echo survived\n", "-N1")
+    ended = cluster.folder / "controller-was-killed"
+    job = cluster.submit(f"until [ -e {ended} ]; do sleep 0.2; done; echo survived\n", "-N1")
     cluster.wait(job, "RUNNING")
-    saved_after(cluster, time.time())
+    comment = f"{job}-was-seen-running"
+    cluster.run("scontrol", "update", f"JobId={job}", f"Comment={comment}", uid=0)
+    cluster.until_saved(comment.encode())
     (daemon,) = (d for d in Daemon.read_all(cluster.lab.resources.daemons) if d.name == "slurmctld")
     os.kill(daemon.process.pid, signal.SIGKILL)
     end(daemon.process)
@@ -85,6 +82,7 @@ def test_jobs_outlive_a_killed_slurmctld(cluster: Cluster) -> None:
         cluster.lab.check()
     cluster.slurm.start_controller()
     cluster.lab.check()
+    ended.touch()
     cluster.wait(job, "COMPLETED")
     assert cluster.output(job) == "survived\n"
 

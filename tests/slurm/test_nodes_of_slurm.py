@@ -43,4 +43,4 @@ def test_jobs_of_the_labs_slurm_copy_a_tree_and_are_gone_afterwards(cluster: Clu
     done = cluster.run("env", said, said_too, *waystage, *words, "--json", uid=0)
     assert done.code == 0, done
     assert snapshot(cluster.folder / "copy") == snapshot(source)
-    until_true(lambda: set(cluster.run("squeue", "-h", "-o", "%i", uid=0).out.split()) <= before, "the jobs")
+    until_true(lambda: set(cluster.run("squeue", "-h", "-o", "%i", uid=0).out.split()) <= before)

@@ -133,10 +133,10 @@ def test_killed_stager_slurmctld_and_slurmd_lose_no_job(site: Cluster, place: Pa
         "--job-name=kept",
     )
     site.wait(job, "RUNNING")
-    moment = time.time()
-    # Slurm saves the jobs some seconds after a change, and not again before the next one.
-    site.run("scontrol", "update", f"JobId={job}", "Comment=running", uid=0)
-    until_true(lambda: (site.slurm.folders.state / "job_state").stat().st_mtime > moment)
+    # Slurm saves the jobs some seconds after a change: with this one that the job runs.
+    comment = f"{job}-was-seen-running"
+    site.run("scontrol", "update", f"JobId={job}", f"Comment={comment}", uid=0)
+    site.until_saved(comment.encode())
     for name in ("stager", "slurmctld"):
         site.signal(name, signal.SIGKILL)
     site.slurm.start_stager()

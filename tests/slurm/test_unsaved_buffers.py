@@ -23,7 +23,7 @@ pytestmark = pytest.mark.lab
 def site(epilog_cluster: Cluster) -> Iterator[Cluster]:
     """No buffer of the test is in slurmctld's file; the staging service and ends of jobs wait no longer afterwards."""
     blocked = epilog_cluster.slurm.folders.state / "burst_buffer_lua_state.new"
-    blocked.mkdir()
+    block(blocked)
     try:
         yield epilog_cluster
     finally:
@@ -54,10 +54,17 @@ def submit(site: Cluster, place: Path, *options: str) -> int:
     )
 
 
-def until_saved(site: Cluster, since: float, text: bytes) -> None:
-    """Until slurmctld has saved its jobs after that time, one of them with this text."""
-    path = site.slurm.folders.state / "job_state"
-    until_true(lambda: path.stat().st_mtime > since and text in path.read_bytes(), lambda: site.run("squeue"))
+def block(path: Path) -> None:
+    """Put a directory where slurmctld would write, once it has no file there."""
+
+    def made() -> bool:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            return False
+        return True
+
+    until_true(made, lambda: path)
 
 
 @contextmanager
@@ -91,7 +98,7 @@ def test_a_job_that_has_just_ended_is_staged_out_and_completed(
     moment = time.time()
     (place / "go").touch()
     site.wait(job, state)
-    until_saved(site, moment, b"Stage-out in progress")
+    site.until_saved(b"Stage-out in progress", moment)
     with controller_killed(site, job):
         assert not (place / "results").exists()
     (site.folder / "hold").unlink(missing_ok=True)
@@ -105,9 +112,9 @@ def test_a_job_whose_completion_was_not_saved_is_completed(site: Cluster, place:
     site.signal("stager", signal.SIGSTOP)
     moment = time.time()
     (place / "go").touch()
-    until_saved(site, moment, b"Stage-out in progress")
+    site.until_saved(b"Stage-out in progress", moment)
     jobs = site.slurm.folders.state / "job_state.new"
-    jobs.mkdir()
+    block(jobs)
     try:
         site.signal("stager", signal.SIGCONT)
         site.wait(job, "COMPLETED")
@@ -126,7 +133,7 @@ def test_a_waiting_job_stages_in_again_and_the_job_that_depends_on_it_runs(
     job = submit(site, place)
     follows = site.submit("true\n", "-N1", f"--dependency=afterok:{job}", "--kill-on-invalid-dep=yes")
     (place / "go").touch()
-    until_saved(site, moment, b"staging-in")
+    site.until_saved(b"staging-in", moment)
     with controller_killed(site, job):
         pass
     site.signal("stager", signal.SIGCONT)

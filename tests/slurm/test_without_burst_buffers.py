@@ -43,10 +43,19 @@ def test_a_failed_stage_in_holds_the_job_and_stages_nothing_out(plain_cluster: C
         f"#BB_LUA stage_out source={place}/out destination={place}/results\ntrue\n",
         "-N1",
     )
-    until_true(lambda: "held" in plain_cluster.job(job).get("Reason", ""), lambda: plain_cluster.job(job))
-    shown = plain_cluster.run("scontrol", "show", "job", str(job)).out
-    (comment,) = (line for line in shown.splitlines() if line.strip().startswith("Comment=waystage: "))
-    assert "none" in comment and "No such file" in comment
+
+    def shown() -> dict[str, str]:
+        lines = plain_cluster.run("scontrol", "show", "job", str(job)).out.splitlines()
+        return {line.strip().partition("=")[0]: line for line in lines}
+
+    def held() -> bool:
+        """In one reading: that it is held, and why."""
+        found = shown()
+        return "held" in found.get("JobState", "") and "No such file" in found.get("Comment", "")
+
+    until_true(held, shown)
+    comment = shown()["Comment"]
+    assert "Comment=waystage: " in comment and "none" in comment
     assert not (place / "results").exists()
     plain_cluster.run("scancel", str(job))
 
