@@ -155,14 +155,14 @@ def drop(to_server: bool) -> Mangle:
 def test_blocked_udp_is_reported_with_its_direction_and_the_rest_is_measured(site: Site) -> None:
     with probing(site):
         with Middlebox(site.port, drop(to_server=False)) as box:
-            only = ("--only", "loss", "--only", "tcp", "--duration", "0.3", "--udp-wait", "1")
+            only = ("--only", "loss", "--only", "tcp", "--duration", "0.3", "--udp-wait", "5")
             found = probe(site, *only, port=box.port, code=8)
             assert found["blocked"] == ["down"] and "blocked on the way back" in found["notes"][0]
             assert found["directions"]["up"]["loss"]["received"] > 0
             assert found["directions"]["down"]["loss"] is None
             assert found["directions"]["down"]["tcp"]["rate_bps"] > 0
         with Middlebox(site.port) as box:
-            found = probe(site, "--no-tcp", "--udp-wait", "1", port=box.port, code=8)
+            found = probe(site, "--no-tcp", "--udp-wait", "5", port=box.port, code=8)
             assert found["blocked"] == ["up", "down"] and found["udp"] is False
             assert f"have UDP port {box.port} let through" in found["notes"][0]
     with probing(site, udp=False):
@@ -175,7 +175,7 @@ def test_a_server_that_hears_nothing_calls_and_what_it_sends_is_measured(site: S
         # It takes what comes for the server's port, whose own socket is at no address in particular.
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         thief.bind(("127.0.0.1", site.port))
-        found = probe(site, "--only", "loss", "--duration", "0.3", "--udp-wait", "1", code=8)
+        found = probe(site, "--only", "loss", "--duration", "0.3", "--udp-wait", "5", code=8)
         assert found["blocked"] == ["up"] and "blocked on the way there" in found["notes"][0]
         assert found["directions"]["down"]["loss"]["received"] > 0
         assert found["directions"]["up"]["loss"] is None
@@ -253,9 +253,9 @@ def test_the_configuration_says_who_may_probe(site: Site) -> None:
 
 
 def test_the_servers_bounds_hold_whatever_a_client_asks_for(site: Site) -> None:
-    with probing(site, probe_rate_bytes_per_s=1_000_000, probe_s=4.0):
+    with probing(site, probe_rate_bytes_per_s=1_000_000, probe_s=60.0):
         one = session(site)
-        assert one.most_rate_bytes_per_s == 1_000_000 and one.longest_s == 4.0
+        assert one.most_rate_bytes_per_s == 1_000_000 and one.longest_s == 60.0
         error = refusal(lambda: session(site))
         assert error.kind == "busy" and "two would measure one another" in str(error)
         assert one.reach(WAIT_S / 3) == (True, True, True)
@@ -274,8 +274,8 @@ def test_the_servers_bounds_hold_whatever_a_client_asks_for(site: Site) -> None:
         # The first has ended; its place is free again.
         two = session_when_free(site)
         two.reach(WAIT_S / 3)
-        error = refusal(lambda: two.train(False, **{**train, "packets": 60_000}))
-        assert error.kind == "denied" and "lets a probe last 4 s" in str(error)
+        error = refusal(lambda: two.train(False, **{**train, "packets": 70_000}))
+        assert error.kind == "denied" and "lets a probe last 60 s" in str(error)
         two.close()
         assert session_when_free(site).most_rate_bytes_per_s == 1_000_000
 
