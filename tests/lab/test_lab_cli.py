@@ -115,7 +115,7 @@ def test_two_starts_at_once_one_is_up_and_the_other_is_refused(
     both = [
         subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    said = [process.communicate(timeout=60)[1] for process in both]
+    said = [process.communicate(timeout=WAIT_S)[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 6], said
     refused = said[[process.returncode for process in both].index(6)]
     assert f"lab '{lab_name}'" in refused.splitlines()[-1]
@@ -178,14 +178,14 @@ def test_with_its_controller_hosts_talk_and_links_are_counted_by_class(
     waystage: Waystage, lab_name: str, traces: Traces
 ) -> None:
     try:
-        ran = waystage("lab", "up", "--name", lab_name, timeout=90)
+        ran = waystage("lab", "up", "--name", lab_name)
         assert ran.code == 0, ran.err
         status = waystage("lab", "status", "--name", lab_name, "--json").json
         assert {s["controller"] for s in status["switches"]} == {"connected"}
         assert all(s["rules"] > 0 for s in status["switches"])
         inside = [sys.executable, "-m", "waystage", "lab", "exec", "--name", lab_name, "c1", "--"]
         ping = subprocess.run(
-            [*inside, "ping", "-c", "3", "-w", "10", "10.57.0.4"], capture_output=True, text=True
+            [*inside, "ping", "-c", "3", "-w", "60", "10.57.0.4"], capture_output=True, text=True
         )
         assert ping.returncode == 0, ping.stdout + ping.stderr
         load = subprocess.Popen(
@@ -212,7 +212,7 @@ def test_with_its_controller_hosts_talk_and_links_are_counted_by_class(
 def test_a_controller_that_does_not_start_takes_the_lab_down_again(
     waystage: Waystage, lab_name: str, traces: Traces
 ) -> None:
-    ran = waystage("lab", "up", "--name", lab_name, "--policy", "no-such-policy", timeout=90)
+    ran = waystage("lab", "up", "--name", lab_name, "--policy", "no-such-policy")
     assert ran.code == 1
     assert "the controller ended at once: " in ran.err
     assert "no-such-policy" in ran.err

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import wait_until
+from harness import WAIT_S, wait_until
 from waystage.events import Direction
 from waystage.experiment.programs import COLLECTIVES
 from waystage.worlds.lab import mpi, staging
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.lab
 
 def finish(job: mpi.MpiJob) -> tuple[int, str, str]:
     try:
-        out, err = job.communicate(timeout=60)
+        out, err = job.communicate(timeout=WAIT_S)
     finally:
         job.kill()
     return job.returncode, out, err
@@ -109,7 +109,7 @@ def test_killing_a_job_ends_every_process_it_started_wherever_it_hid(lab: Lab) -
     job = start(lab, ["c1", "c4", "c6"], ["sh", "-c", script])
     wait_until(lambda: sum("sleep" in name_of(p) for p in processes(lab)) == 6)
     job.terminate()
-    job.communicate(timeout=60)
+    job.communicate(timeout=WAIT_S)
     wait_until(lambda: processes(lab) == before)
 
 
@@ -135,7 +135,9 @@ def test_jobs_leave_nothing_in_the_machine_s_temporary_folder(lab: Lab) -> None:
     before = set(os.listdir("/tmp"))
     code, _, err = finish(start(lab, ["c1", "c4"], ["true"]))
     assert code == 0, err
-    assert not [name for name in set(os.listdir("/tmp")) - before if "ompi" in name]
+    # Those of a job beside this test, which runs on no lab, are named after this machine.
+    names = tuple(f"ompi.{host.name}." for host in lab.topology.hosts)
+    assert not [name for name in set(os.listdir("/tmp")) - before if name.startswith(names)]
 
 
 @needs_mpi
@@ -179,11 +181,13 @@ def test_staged_bytes_cross_the_fabric_and_arrive_whole(
     lab: Lab, services: staging.StagingServices, direction: Direction, files: int
 ) -> None:
     size = 3_000_001
-    before = carried(lab)
+    before, dropped = carried(lab), lab.links().cpu_drops
     transfer = staging.stage(lab, "17", direction, "c5", storage="storage", size=size, files=files)
     moved = transfer.wait(60)
     assert moved.bytes == size
-    assert size <= carried(lab) - before < size * 1.05
+    # What a busy machine dropped is sent again, with what was on its way behind it.
+    most = size * (2 if lab.links().cpu_drops > dropped else 1.05)
+    assert size <= carried(lab) - before < most
     receiver, sender = ("c5", "storage") if direction == "in" else ("storage", "c5")
     arrived = sorted((staging.job_dir(lab, receiver, "17") / f"{direction}-c5").iterdir())
     assert len(arrived) == files
@@ -241,6 +245,7 @@ def test_a_transfer_that_is_killed_leaves_no_part_and_no_connection(
     lab: Lab, services: staging.StagingServices, direction: Direction, receiver: str
 ) -> None:
     transfer = staging.stage(lab, "4", direction, "c4", storage="storage", size=50 << 20)
+    transfer._moving.set_rate(1 << 20)  # for longer than the test
     wait_until(lambda: any(p.is_file() for p in staging.job_dir(lab, receiver, "4").rglob("*")))
     assert not transfer.ended()
     assert connections(lab, "c4") > 0
@@ -301,6 +306,7 @@ def test_transfers_side_by_side_all_arrive(lab: Lab, services: staging.StagingSe
 
 def test_an_interrupted_wait_is_not_late(lab: Lab, services: staging.StagingServices) -> None:
     transfer = staging.stage(lab, "11", "in", "c4", storage="storage", size=40 << 20)
+    transfer._moving.set_rate(1 << 20)  # for longer than the test
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         timer.start()

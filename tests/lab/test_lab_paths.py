@@ -79,7 +79,7 @@ def test_a_killed_program_gives_its_paths_back(lab: Lab) -> None:
 
 def test_a_program_goes_on_over_the_paths_in_force_while_the_controller_is_dead(lab: Lab) -> None:
     controller = start_controller(lab, f"collective-paths:seed={SEED}")
-    job = started(lab, 100)
+    job = started(lab, 250)
     try:
         # By then all ranks have reached their peers: the controller answers ARP, and a new peer is not found without
         # it. A call takes a pair 140 packets, and no rank is in the third before all have ended the first.

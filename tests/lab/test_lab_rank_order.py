@@ -70,6 +70,8 @@ def bytes_of_a_run(lab: Lab, program: Path, rank_order: mpi_paths.RankOrder | No
     scattered = [topology.hosts_at[edge][at] for at in range(2) for edge in topology.edge_switches]
     variables = mpi_paths.environment_for(rank_order=rank_order) | {
         **mpi_paths.WATCH,
+        # A busy controller answers late: the program waits for it.
+        "WAYSTAGE_RANK_ORDER_WAIT_MS": "60000",
         "LD_PRELOAD": ":".join(map(str, mpi_paths.preloads())),
         "WAYSTAGE_FLOWS": str(lab.flow_socket),
     }
