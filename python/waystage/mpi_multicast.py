@@ -26,6 +26,7 @@ PASSED_ON = (
     "WAYSTAGE_MULTICAST",
     "WAYSTAGE_MULTICAST_FROM",
     "WAYSTAGE_MULTICAST_STATS",
+    "WAYSTAGE_MULTICAST_WAIT_MS",
     "WAYSTAGE_PATHS_APP",
 )
 """Variables that ranks on other hosts need, where they are set. Open MPI passes its own, OMPI_MCA_*, itself."""

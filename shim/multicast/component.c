@@ -322,12 +322,15 @@ static int enable(mca_coll_base_module_t *base, struct ompi_communicator_t *comm
 static int init_query(bool progress_threads, bool threads)
 {
     (void)progress_threads, (void)threads;
-    const char *from = getenv("WAYSTAGE_MULTICAST_FROM"), *mode = getenv("WAYSTAGE_MULTICAST");
+    const char *from = getenv("WAYSTAGE_MULTICAST_FROM"), *mode = getenv("WAYSTAGE_MULTICAST"),
+               *limit = getenv("WAYSTAGE_MULTICAST_WAIT_MS");
     if (mode == NULL || strcmp(mode, "off") == 0)
         return OMPI_ERR_NOT_AVAILABLE;
     always = strcmp(mode, "always") == 0;
     if (from != NULL && strtoull(from, NULL, 10) > 0)
         bytes_from = strtoull(from, NULL, 10);
+    if (limit != NULL && atoi(limit) > 0)
+        ws_group_limit_ms = atoi(limit);
     stats_file = getenv("WAYSTAGE_MULTICAST_STATS");
     return OMPI_SUCCESS;
 }

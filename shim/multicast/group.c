@@ -25,11 +25,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LIMIT_MS 200 /* rank 0 waits this long for the controller, once or a few times a communicator */
 #define BUFFER_BYTES (4 << 20)
 #define UDP_BYTES 28
 #define OVERHEAD 2 /* the kernel counts about twice a datagram's bytes against a socket's buffer */
 #define FIRST_WINDOW 16
+
+int ws_group_limit_ms = 200;
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -61,7 +62,7 @@ static bool asked(const uint32_t *worlds, uint32_t ranks, uint32_t *address)
     length += snprintf(line + length, room - (size_t)length, "]}");
     agent_send(line, length);
     free(line);
-    if (!agent_group(key, LIMIT_MS, group, sizeof group) || inet_pton(AF_INET, group, &parsed) != 1)
+    if (!agent_group(key, ws_group_limit_ms, group, sizeof group) || inet_pton(AF_INET, group, &parsed) != 1)
         return false;
     *address = ntohl(parsed.s_addr);
     return IN_MULTICAST(*address);

@@ -35,6 +35,9 @@ struct ws_card {
     uint32_t valid, address, port, chunk, in_flight;
 };
 
+/* Rank 0 waits this long for the controller, once or a few times a communicator. */
+extern int ws_group_limit_ms;
+
 /* Rank 0: ask the agent for a tree between the hosts of `worlds`, ranks of the world, and open the group's socket. */
 void ws_group_ask(struct ws_group *group, struct ws_offer *offer, const uint32_t *worlds, uint32_t ranks);
 

@@ -44,7 +44,10 @@ def fabric(lab_name: str) -> Iterator[Lab]:
         yield lab
 
 
-def start(lab: Lab, folder: Path, argv: Sequence[str], *, per_node: int = 1) -> mpi.MpiJob:
+def start(
+    lab: Lab, folder: Path, argv: Sequence[str], *, per_node: int = 1, wait_ms: int = 60_000
+) -> mpi.MpiJob:
+    """A busy controller gives a tree late: the program waits for it."""
     return mpi.start(
         lab,
         [host.name for host in lab.topology.hosts],
@@ -54,6 +57,7 @@ def start(lab: Lab, folder: Path, argv: Sequence[str], *, per_node: int = 1) -> 
         variables={
             "WAYSTAGE_FLOWS": str(lab.flow_socket),
             "WAYSTAGE_MULTICAST": "always",
+            "WAYSTAGE_MULTICAST_WAIT_MS": str(wait_ms),
             "WAYSTAGE_MULTICAST_STATS": str(folder / "stats"),
         },
         stdout=subprocess.PIPE,
@@ -61,9 +65,9 @@ def start(lab: Lab, folder: Path, argv: Sequence[str], *, per_node: int = 1) -> 
     )
 
 
-def run(lab: Lab, folder: Path, argv: Sequence[str], *, per_node: int = 1) -> dict[str, int]:
+def run(lab: Lab, folder: Path, argv: Sequence[str], **how: int) -> dict[str, int]:
     """What all ranks counted; the bytes are right."""
-    job = start(lab, folder, argv, per_node=per_node)
+    job = start(lab, folder, argv, **how)
     said, _ = job.communicate(timeout=120)
     line = next((line for line in said.splitlines() if line.startswith("{")), "")
     assert job.returncode == 0 and line, said
@@ -114,7 +118,8 @@ def test_without_a_controller_that_makes_trees_the_program_runs_as_before(
     fabric: Lab, program: Path, tmp_path: Path
 ) -> None:
     start_controller(fabric, "ecmp")
-    assert run(fabric, tmp_path, [str(program), "--calls", "4", "100000"])["operations"] == 0
+    counts = run(fabric, tmp_path, [str(program), "--calls", "4", "100000"], wait_ms=200)
+    assert counts["operations"] == 0
 
 
 def test_a_killed_program_leaves_no_group(fabric: Lab, program: Path, tmp_path: Path) -> None:
@@ -131,6 +136,7 @@ def test_a_killed_program_leaves_no_group(fabric: Lab, program: Path, tmp_path: 
 ATTACK = """
 import os, socket, struct, sys, time
 os.setgid(65534); os.setuid(65534)
+print("looking", flush=True)
 until = time.monotonic() + 60
 found = None
 while found is None and time.monotonic() < until:
@@ -176,6 +182,7 @@ def test_another_user_of_a_host_can_neither_read_nor_change_a_broadcast(
         stdout=subprocess.PIPE,
         text=True,
     ) as attack:
+        assert attack.stdout is not None and attack.stdout.readline() == "looking\n"
         counts = run(fabric, tmp_path, [str(program), "--calls", "60", "--roots", "200000"])
         said, _ = attack.communicate(timeout=90)
     assert "found ('239.87." in said and "sent" in said, said
