@@ -13,6 +13,7 @@ import pytest
 
 from waystage.interconnect.graphml import read_topology
 from waystage.topology import Host, Link, Switch, Topology, TopologyError
+from waystage.worlds.lab import commands
 from waystage.worlds.lab.commands import require
 from waystage.worlds.lab.errors import LabBusy, MissingProgram
 from waystage.worlds.lab.lock import LabLock, Owner
@@ -152,6 +153,12 @@ def test_a_process_that_ignores_sigterm_is_killed() -> None:
     deaf.stdout.close()
     assert not process.alive
     assert ProcessId.of(os.getpid()) is not None
+
+
+def test_a_tool_whose_caller_was_killed_before_it_began_does_nothing(tmp_path: Path) -> None:
+    for name, by in (("ours", []), ("orphaned", ["sh", "-c", '"$@"; true', "sh"])):
+        subprocess.run([*by, *commands._with_us(), "touch", tmp_path / name], check=True)
+    assert [made.name for made in tmp_path.iterdir()] == ["ours"]
 
 
 def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

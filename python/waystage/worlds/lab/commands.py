@@ -154,8 +154,12 @@ def run_together(scripts: Mapping[str, tuple[Sequence[str], str]], at_once: int 
 
 def _with_us() -> list[str]:
     """A tool must not go on making namespaces after its caller was killed: what it made would be missed
-    by the clean-up. Daemons that it starts are not concerned, since the wish is not inherited."""
-    return [program("setpriv"), "--pdeathsig", "KILL", "--"]
+    by the clean-up. Daemons that it starts are not concerned, since the wish is not inherited.
+
+    A caller that was killed before the kernel knew of the wish is no longer the parent: then the tool is not run.
+    """
+    is_ours = '[ "$PPID" = "$0" ] && exec "$@"'
+    return [program("setpriv"), "--pdeathsig", "KILL", "--", program("sh"), "-c", is_ours, str(os.getpid())]
 
 
 def first_line(text: str, status: int) -> str:
