@@ -1,9 +1,29 @@
 /* A program that sends a known message and then ends as its second argument says; rank 1 does the deed. */
 #define _GNU_SOURCE
+#include "../mpi/live.h"
 #include "expect.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
+
+enum { FINISHED = 1 }; /* FLAG_FINISHED of shim/mpi/encode.h */
+
+/* Wait until every other rank is within MPI_Finalize, as the profiler's files of them say; without them, not at all. */
+static void await_others(void)
+{
+    const char *output = getenv("WAYSTAGE_PROFILE_OUTPUT");
+    for (int rank = 0; output != NULL && rank < world_size; rank++) {
+        char name[4096];
+        struct live_header live = {.flags = 0};
+        snprintf(name, sizeof name, "%s.live-%06d", output, rank);
+        int file = rank == world_rank ? -1 : open(name, O_RDONLY);
+        while (file >= 0 && pread(file, &live, sizeof live, 0) == sizeof live && !(live.flags & FINISHED))
+            usleep(1000);
+        if (file >= 0)
+            close(file);
+    }
+}
 
 static void on_term(int number)
 {
@@ -30,6 +50,8 @@ int main(int argc, char **argv)
     printf("rank %d was here\n", world_rank);
     fflush(stdout);
     if (strcmp(how, "end") != 0 && world_rank == 1) {
+        if (strcmp(how, "leave") == 0 || strcmp(how, "vanish") == 0)
+            await_others();
         if (strcmp(how, "abort") == 0)
             MPI_Abort(MPI_COMM_WORLD, 5);
         if (strcmp(how, "error") == 0)

@@ -33,7 +33,7 @@ def parser(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def judged(parser: Path, records: list[tuple[str, bytes]]) -> list[list[int]]:
     data = b"".join(word.encode() + len(part).to_bytes(2, "little") + part for word, part in records)
-    done = subprocess.run([parser], input=data, capture_output=True, check=False, timeout=60)
+    done = subprocess.run([parser], input=data, capture_output=True, check=False, timeout=150)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     return [[int(number) for number in line.split()] for line in done.stdout.decode().splitlines()]
 

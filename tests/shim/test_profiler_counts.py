@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from waystage.patterns import Pattern
@@ -144,11 +145,11 @@ def test_phases_follow_the_clock_and_hold_what_was_sent_in_them(run_mpi: Run) ->
     ran = run_mpi("phases.c", "500", "500", ranks=3, env={"WAYSTAGE_PROFILE_INTERVAL": "0.1"})
     assert_to_the_byte(ran)
     pattern = ran.pattern
-    assert 8 <= pattern.phases <= 100
-    first = pattern.matrix(kinds=["p2p"], phase=1)
-    last = pattern.matrix(kinds=["p2p"], phase=int(pattern.phase.max()) - 1)
-    assert first[0, 1] > 0 and first[1, 0] == 0
-    assert last[1, 0] > 0 and last[0, 1] == 0
+    # The program sends for a second at least; a busy machine takes longer.
+    assert pattern.phases >= 8 and np.diff(pattern.phase_edges)[:-1] == pytest.approx(0.1)
+    counts = [pattern.matrix(kinds=["p2p"], phase=phase) for phase in range(pattern.phases)]
+    right, left = ([n for n, sent in enumerate(counts) if sent[ends] > 0] for ends in ((0, 1), (0, 2)))
+    assert right and left and right[-1] <= left[0] and right[0] < left[-1]
 
 
 def test_little_memory_makes_phases_longer_and_loses_nothing(run_mpi: Run) -> None:

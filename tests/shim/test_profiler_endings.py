@@ -23,7 +23,9 @@ def told(text: str) -> list[str]:
 @pytest.mark.parametrize("how", ["abort", "error", "segv", "kill", "term", "handler", "exit"])
 def test_a_program_that_dies_dies_as_without_the_profiler(run_mpi: Run, tmp_path: Path, how: str) -> None:
     plain = run_mpi("ending.c", how, ranks=3, preload=False)
-    ran = run_mpi("ending.c", how, ranks=3)
+    # From SIGTERM to SIGKILL the others have a second by default, which is little on a busy machine.
+    patient = ("--mca", "odls_base_sigkill_timeout", "8") if how == "kill" else ()
+    ran = run_mpi("ending.c", how, ranks=3, options=patient)
     assert ran.code == plain.code != 0
     # mpirun may drop what other ranks have said when it ends a job.
     assert set(told(ran.out)) <= {f"rank {rank} was here" for rank in range(3)} | {"own handler"}
@@ -116,7 +118,7 @@ def test_the_command_passes_on_output_and_status(
     assert ran.code == 0 and len(told(ran.out)) == 2 and "profile: a.pattern" in ran.err
     assert Pattern.read(tmp_path / "a.pattern").matrix(kinds=["p2p"]).tolist() == [[0, 700], [701, 0]]
 
-    died = waystage("profile", "-o", "b.pattern", "--", *mpirun, *program, "abort", timeout=100)
+    died = waystage("profile", "-o", "b.pattern", "--", *mpirun, *program, "abort")
     assert died.code == 5 and "of an incomplete run" in died.err
     left = Pattern.read(tmp_path / "b.pattern", allow_missing=True)
     assert 1 in left.unfinished and left.matrix(kinds=["p2p"])[1].tolist() == [701, 0]
