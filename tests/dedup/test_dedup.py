@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness import Ran, command, ran, wait_until
+from harness import WAIT_S, Ran, command, ran, wait_until
 from waystage._native import chunk_lengths
 
 BLOCK = 4096
@@ -289,7 +289,7 @@ def test_the_bandwidth_is_kept_and_an_interrupt_leaves_no_part(tmp_path: Path) -
             # 8 MiB at 100 KiB/s take 80 seconds: it cannot be over.
             wait_until(lambda: list(parts.glob("*.unfinished")), process, "the first part")
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=60) == 130
+            assert process.wait(timeout=WAIT_S) == 130
         finally:
             process.kill()
     assert list(parts.iterdir()) == []

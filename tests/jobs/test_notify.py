@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Waystage
-from harness import WAIT_S, command
+from harness import WAIT_S, command, wait_until
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.events import Envelope, Event, EventError, StagingStarted
 from waystage.jobs.database import JobDatabase
@@ -207,7 +207,8 @@ def test_a_host_that_the_topology_lacks_is_refused(waystage: Waystage, tmp_path:
         start = ("notify", "job-start", "17", "--endpoint", address, "--nodes")
         refused = waystage(*start, "c1,c99").expect(3)
         assert "no host c99" in refused.err and "c1, c2" in refused.err
-        waystage(*start, "c1,c2").expect(0)
+        # A repeated start changes nothing, and a busy controller may be late with its answer.
+        wait_until(lambda: waystage(*start, "c1,c2").code == 0)
         jobs = waystage("state", "show", "--json", "--endpoint", address).json["jobs"]
         assert list(jobs["17"]["nodes"]) == ["c1", "c2"]
     finally:
@@ -228,7 +229,7 @@ def test_following_events_ends_at_its_timeout_while_others_arrive(
     with ThreadPoolExecutor(1) as pool:
         pool.submit(publish)
         try:
-            followed = waystage("events", "--timeout", "2", "--endpoint", address).expect(0)
+            followed = waystage("events", "--timeout", "8", "--endpoint", address).expect(0)
             assert "StagingStarted" in followed.out
             too_few = waystage(
                 "events", "--count", "1", "--type", "JobStarted", "--timeout", "0.5", "--endpoint", address
@@ -236,6 +237,11 @@ def test_following_events_ends_at_its_timeout_while_others_arrive(
             assert too_few.code == 75 and "0 of 1 events" in too_few.err
         finally:
             done.set()
+
+
+def patient(address: str) -> Notifier:
+    """A notifier that waits for a controller on a busy machine."""
+    return Notifier(Backplane.open(BackplaneConfig(connect=(address,))), patience_s=WAIT_S)
 
 
 def test_a_controller_keeps_the_job_database_across_its_own_death(tmp_path: Path) -> None:
@@ -267,7 +273,7 @@ def test_a_controller_keeps_the_job_database_across_its_own_death(tmp_path: Path
 
     first = controller()
     try:
-        with Notifier.connect(address) as notifier:
+        with patient(address) as notifier:
             notifier.job_started("17", ["c1", "c4"])
         assert within(WAIT_S, lambda: row("17", running=True))
     finally:
@@ -276,7 +282,7 @@ def test_a_controller_keeps_the_job_database_across_its_own_death(tmp_path: Path
     second = controller()
     try:
         assert row("17", running=True)
-        with Notifier.connect(address) as notifier:
+        with patient(address) as notifier:
             notifier.job_finished("17")
         assert within(WAIT_S, lambda: row("17", running=False))
     finally:

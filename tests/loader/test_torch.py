@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from harness import WAIT_S
 from waystage.loader import FileNotLoaded, LoaderError
 
 Contents = dict[str, bytes]
@@ -177,7 +178,7 @@ def test_a_forked_worker_reads(adapter: Any, catalog: Path, contents: Contents) 
     process.start()
     there.close()
     try:
-        assert here.poll(60), "the worker gave nothing in a minute"
+        assert here.poll(WAIT_S), "the worker gave nothing"
         adapter.as_worker(1, 2)
         assert sorted([*here.recv(), *(path for path, _ in dataset)]) == sorted(contents)
     finally:
@@ -201,7 +202,7 @@ def test_a_new_epoch_reaches_a_worker_that_is_running(adapter: Any, catalog: Pat
         for epoch in (0, 1):
             dataset.set_epoch(epoch)
             here.send("iterate")
-            assert here.poll(60), "the worker gave nothing in a minute"
+            assert here.poll(WAIT_S), "the worker gave nothing"
             found.append(here.recv())
         assert found[0] != found[1] and sorted(found[0]) == sorted(found[1])
         assert found[1] == [path for path, _ in dataset]
