@@ -833,6 +833,11 @@ class Loading(Task):
     ) -> Loading: ...
     def __iter__(self) -> Loading: ...
     def __next__(self) -> tuple[Any, ...]: ...
+    def extend(self, columns: Sequence[list[Any]], most: int) -> None:
+        """Append what `next` gives to `columns` until they have `most` items or nothing is left. What was appended before an
+        error stays.
+        """
+
     def delivered(self) -> tuple[list[tuple[int, int]], list[tuple[int, list[int]]]]:
         """Runs (first, end) of positions delivered in full, and the parts delivered of other units."""
 

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 use waystage_load::buffer::Buffer;
 use waystage_load::error::{Failure, LoadError};
 use waystage_load::files::{Columns, Files};
@@ -310,6 +310,43 @@ struct PyLoading(Arc<Running>);
 /// Runs of positions delivered in full, and the parts delivered of other units.
 type PyDelivered = (Vec<(u32, u32)>, Vec<(u32, Vec<u32>)>);
 
+/// What is delivered, as Python objects.
+struct Item<'py> {
+    path: Bound<'py, PyAny>,
+    /// Of a piece.
+    offset: Option<Bound<'py, PyAny>>,
+    bytes: Bound<'py, PyAny>,
+}
+
+impl PyLoading {
+    /// The next item, waiting for it; None at the end.
+    fn next_item<'py>(&self, py: Python<'py>) -> PyResult<Option<Item<'py>>> {
+        let running = &self.0;
+        loop {
+            // An item that is ready is taken at once: releasing the GIL takes longer.
+            let next = match running.loading.next(Duration::ZERO) {
+                Next::Waiting => wait(py, None, |timeout| match running.loading.next(timeout) {
+                    Next::Waiting => None,
+                    next => Some(next),
+                })?
+                .unwrap_or(Next::End),
+                next => next,
+            };
+            match next {
+                Next::Item(item) => {
+                    if let Some(item) = running.hand_out(py, *item)? {
+                        return Ok(Some(item));
+                    }
+                }
+                Next::Waiting | Next::End => {
+                    running.end();
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
 #[pymethods]
 impl PyLoading {
     #[new]
@@ -344,29 +381,34 @@ impl PyLoading {
 
     /// (path, memoryview) of a file, or (path, offset, memoryview) of a piece.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let running = &self.0;
-        loop {
-            // An item that is ready is taken at once: releasing the GIL takes longer.
-            let next = match running.loading.next(Duration::ZERO) {
-                Next::Waiting => wait(py, None, |timeout| match running.loading.next(timeout) {
-                    Next::Waiting => None,
-                    next => Some(next),
-                })?
-                .unwrap_or(Next::End),
-                next => next,
-            };
-            match next {
-                Next::Item(item) => {
-                    if let Some(item) = running.hand_out(py, *item)? {
-                        return Ok(Some(item));
-                    }
-                }
-                Next::Waiting | Next::End => {
-                    running.end();
-                    return Ok(None);
-                }
-            }
+        let Some(item) = self.next_item(py)? else { return Ok(None) };
+        match item.offset {
+            None => PyTuple::new(py, [item.path, item.bytes]).map(Some),
+            Some(offset) => PyTuple::new(py, [item.path, offset, item.bytes]).map(Some),
         }
+    }
+
+    /// Append to `columns`, lists of paths and memoryviews, of pieces of paths, offsets and memoryviews, until they have
+    /// `most` items or nothing is left. What was appended before an error stays.
+    fn extend<'py>(
+        &self,
+        py: Python<'py>,
+        columns: Vec<Bound<'py, PyList>>,
+        most: usize,
+    ) -> PyResult<()> {
+        let wanted = if self.0.delivery == Delivery::Files { 2 } else { 3 };
+        if columns.len() != wanted {
+            return Err(PyValueError::new_err(format!("{wanted} columns are wanted")));
+        }
+        while columns[0].len() < most {
+            let Some(item) = self.next_item(py)? else { break };
+            columns[0].append(item.path)?;
+            if let Some(offset) = item.offset {
+                columns[1].append(offset)?;
+            }
+            columns[wanted - 1].append(item.bytes)?;
+        }
+        Ok(())
     }
 
     /// What has been delivered, to continue from: see `Loading.__new__`.
@@ -406,15 +448,7 @@ impl PyLoading {
 }
 
 impl Running {
-    fn hand_out<'py>(
-        &self,
-        py: Python<'py>,
-        item: Delivered,
-    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let path = || {
-            let path = self.loading.files().path(item.file);
-            path.as_os_str().into_pyobject(py).map(Bound::into_any)
-        };
+    fn hand_out<'py>(&self, py: Python<'py>, item: Delivered) -> PyResult<Option<Item<'py>>> {
         let mut buffer = match item.bytes {
             Ok(Some(buffer)) => buffer,
             Ok(None) => return Ok(None),
@@ -429,14 +463,15 @@ impl Running {
         };
         let start = AtomicPtr::new(buffer.bytes.as_mut_ptr());
         let bytes = Bound::new(py, LoadedBytes { buffer, start })?;
-        let view = PyMemoryView::from(bytes.as_any())?.into_any();
-        let values = match self.delivery {
-            Delivery::Files => PyTuple::new(py, [path()?, view])?,
-            Delivery::Objects => {
-                let offset = item.offset.into_pyobject(py)?.into_any();
-                PyTuple::new(py, [path()?, offset, view])?
-            }
+        let path = self.loading.files().path(item.file);
+        let offset = match self.delivery {
+            Delivery::Files => None,
+            Delivery::Objects => Some(item.offset.into_pyobject(py)?.into_any()),
         };
-        Ok(Some(values))
+        Ok(Some(Item {
+            path: path.as_os_str().into_pyobject(py)?.into_any(),
+            offset,
+            bytes: PyMemoryView::from(bytes.as_any())?.into_any(),
+        }))
     }
 }

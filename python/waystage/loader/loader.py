@@ -8,7 +8,7 @@ Must not know: what is done with the bytes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -314,6 +314,12 @@ class _Epoch:
         except StopIteration:
             self._flow.close()
             raise
+
+    def extend(self, columns: Sequence[list[Any]], most: int) -> None:
+        """Append what `next` gives, column by column, until there are `most` items or nothing is left."""
+        self._loading.extend(columns, most)
+        if len(columns[0]) < most:
+            self._flow.close()
 
     def close(self) -> None:
         self._flow.close()

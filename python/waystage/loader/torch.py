@@ -79,7 +79,9 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
         # A worker that persists holds the state of an epoch that set_epoch has ended in the process that trains.
         if state is not None and state.get("epoch") == int(self._epoch):
             loader.load_state_dict(state)
-        items = iter(loader) if self._batch is None else _Batches(iter(loader), self._batch)
+        items = iter(loader)
+        if self._batch is not None:
+            items = _Batches(items, 2 if loader.deliver == "files" else 3, self._batch)
         transform = self._transform
         if transform is not None:
             return (transform(*item) for item in items)
@@ -138,23 +140,24 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
 class _Batches:
     """Items of a loader in lists of `size`, column by column. A file that raises takes nothing of its batch along."""
 
-    def __init__(self, items: Iterator[Any], size: int) -> None:
+    def __init__(self, items: Any, columns: int, size: int) -> None:
         self._items, self._size = items, size
-        self._held: list[Any] = []
+        self._columns = columns
+        self._held = self._empty()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> tuple[list[Any], ...]:
         held = self._held
-        for item in self._items:
-            held.append(item)
-            if len(held) == self._size:
-                break
-        if not held:
+        self._items.extend(held, self._size)
+        if not held[0]:
             raise StopIteration
-        self._held = []
-        return tuple(map(list, zip(*held, strict=True)))
+        self._held = self._empty()
+        return held
+
+    def _empty(self) -> tuple[list[Any], ...]:
+        return tuple([] for _ in range(self._columns))
 
 
 def stacked(buffers: Sequence[Any]) -> Any:

@@ -1,11 +1,13 @@
 //! The read coordinator: the scheduler behind a lock, the items that are ready, and the waiting loaders and consumer.
 
+mod waking;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use waystage_pacing::{during, Cause, Pace};
+use waystage_pacing::Pace;
 
 use super::delivery::{Counts, Delivered, Next, TargetCounts};
 use super::file::{Assembly, Outcome, Source};
@@ -14,7 +16,7 @@ use crate::error::{Failure, Trouble};
 use crate::files::Extent;
 use crate::plan::Delivery;
 use crate::progress::Progress;
-use crate::schedule::{Binding, Piece, Rules, Scheduler, Turn};
+use crate::schedule::{Binding, Piece, Rules, Scheduler, Turn, TOGETHER};
 use crate::stream::Item;
 
 /// A piece to read.
@@ -57,6 +59,12 @@ struct State {
     readers: Vec<(u32, Instant)>,
     sleeping: u32,
     reading: u32,
+    /// Loaders among those that read, without the consumer.
+    loading: u32,
+    /// Whether a loader that sleeps may have work, since enough others read: it is woken when one of them finds none.
+    owed: bool,
+    /// Whether a batch took far longer than expected: what comes next need not be quick.
+    slow: bool,
     loaders: u32,
     stopped: bool,
     /// Whether readers were limited after the start.
@@ -78,6 +86,9 @@ struct Consumer {
 const TAKEN: usize = 64;
 const TAKEN_BYTES: u64 = 1 << 20;
 
+/// A batch that takes this many times as long as expected was not read from memory.
+const SLOW: u32 = 8;
+
 pub(super) struct Coordinator {
     pub(super) pace: Pace,
     pub(super) source: Source,
@@ -86,6 +97,8 @@ pub(super) struct Coordinator {
     began: Instant,
     /// The consumer as a loader: it reads where it would sleep for less time than a wake-up takes.
     pub(super) helper: u32,
+    /// Loaders that read from memory at once, at most: with the consumer they have all cores, and more would only take turns.
+    quick_loaders: u32,
     state: Mutex<State>,
     /// Locked alone, or after the state.
     consumer: Mutex<Consumer>,
@@ -112,6 +125,8 @@ impl Coordinator {
             binding: rules.binding,
             began,
             helper: scheduler.add_loader(),
+            quick_loaders: std::thread::available_parallelism()
+                .map_or(1, |cores| u32::try_from(cores.get() - 1).unwrap_or(u32::MAX).max(1)),
             state: Mutex::new(State {
                 scheduler,
                 assemblies: HashMap::new(),
@@ -122,6 +137,9 @@ impl Coordinator {
                 readers: vec![(0, began); targets],
                 sleeping: 0,
                 reading: 0,
+                loading: 0,
+                owed: false,
+                slow: false,
                 loaders: 0,
                 stopped: false,
                 limited: false,
@@ -180,28 +198,6 @@ impl Coordinator {
         self.arrived.notify_all();
     }
 
-    /// What a loader reads next, once there is something; None where nothing is left for it.
-    pub(super) fn wait_for_turn(&self, loader: u32) -> Option<Batch> {
-        let mut state = self.state.lock();
-        loop {
-            if state.stopped {
-                return None;
-            }
-            match self.turn(&mut state, loader) {
-                Ok(batch) => return Some(batch),
-                Err(Turn::Wait) => {
-                    // Where memory is full, the consumer of the data is slower than the loaders.
-                    let full = !state.scheduler.has_room();
-                    let cause = if full { Cause::Destination } else { Cause::Source };
-                    state.sleeping += 1;
-                    during(cause, || self.work.wait(&mut state));
-                    state.sleeping -= 1;
-                }
-                Err(_) => return None,
-            }
-        }
-    }
-
     fn turn(&self, state: &mut State, loader: u32) -> Result<Batch, Turn> {
         let queued = state.scheduler.queued();
         let turn = state.scheduler.turn(loader, &self.source.files, self.now_ns());
@@ -210,25 +206,10 @@ impl Coordinator {
             pieces.push(piece);
             state.scheduler.more(loader, piece, &mut pieces);
         }
-        self.wake(state, pieces.len() as u64, queued);
+        self.wake(state, loader, pieces.len() as u64, queued);
         match turn {
             Turn::Read(piece) => self.batch(state, piece.target, &pieces).ok_or(Turn::End),
             none => Err(none),
-        }
-    }
-
-    /// Wake who may find work after a loader took some pieces, before which `queued` waited.
-    fn wake(&self, state: &State, took: u64, queued: u64) {
-        let now = state.scheduler.queued();
-        if state.sleeping == 0 || now == 0 {
-            return;
-        }
-        if took > 0 && self.binding == Binding::Steal {
-            // Anyone can read it, and looks in turn whether to wake another.
-            self.work.notify_one();
-        } else if now + took > queued {
-            // What was let in is for loaders that only they themselves know.
-            self.work.notify_all();
         }
     }
 
@@ -244,9 +225,11 @@ impl Coordinator {
         Some(Batch { jobs, target, since, held: Duration::ZERO })
     }
 
-    /// Some pieces of a batch were read.
+    /// Some pieces of a batch were read, which took longer than expected.
     pub(super) fn done(&self, read: &mut Vec<(Job, Outcome)>) {
         let mut state = self.state.lock();
+        state.slow = true;
+        self.wake_owed(&mut state);
         if self.file(&mut state, read) {
             drop(state);
             self.arrived.notify_one();
@@ -267,6 +250,11 @@ impl Coordinator {
             counts.busy_ns += nanoseconds(now.saturating_duration_since(*busy_since));
         }
         state.reading -= 1;
+        state.loading -= u32::from(loader != self.helper);
+        state.slow = now - batch.since > SLOW * TOGETHER;
+        if state.slow || state.scheduler.queued() > 0 && !state.scheduler.serves_quickly() {
+            self.wake_owed(state);
+        }
         if state.limited && state.sleeping > 0 {
             // The target takes a reader again, and this loader may go to another one.
             self.work.notify_one();
@@ -403,7 +391,7 @@ impl Coordinator {
         state.scheduler.release(held);
         // Not always: a loader that wakes to find no room again costs more than it brings.
         if state.sleeping > 0 && (state.reading == 0 || state.scheduler.has_room()) {
-            self.work.notify_all();
+            self.wake_for_work(&state);
         }
     }
 

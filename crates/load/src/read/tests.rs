@@ -223,3 +223,33 @@ fn a_loader_that_sleeps_is_woken_for_its_own_target() {
     };
     assert_eq!(all(&start(&scratch.0, &described, rules)).len(), 600);
 }
+
+#[test]
+fn many_loaders_of_small_files_all_come_to_their_end() {
+    let scratch = Scratch::new("many-loaders");
+    let names: Vec<String> = (0..600).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        fs::write(scratch.0.join(name), content(100)).unwrap();
+    }
+    let several: Vec<[(u32, u64, u64); 1]> =
+        (0..600).map(|number| [(number % 3, 0, 100)]).collect();
+    let on_one: Vec<Described<'_>> =
+        names.iter().map(|name| (name.as_str(), 100, &[][..])).collect();
+    let on_three: Vec<Described<'_>> = names
+        .iter()
+        .zip(&several)
+        .map(|(name, objects)| (name.as_str(), 100, &objects[..]))
+        .collect();
+    for described in [&on_one, &on_three] {
+        for (loaders, memory_bytes) in [(1, 1 << 20), (48, 1 << 20), (48, 2_000), (5, 500)] {
+            for (ordered, binding) in
+                [(true, Binding::Steal), (false, Binding::Steal), (true, Binding::Strict)]
+            {
+                let rules =
+                    Rules { loaders, memory_bytes, ordered, binding, ..rules(Delivery::Files) };
+                let found = all(&start(&scratch.0, described, rules));
+                assert_eq!(found.len(), 600);
+            }
+        }
+    }
+}
