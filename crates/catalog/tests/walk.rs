@@ -43,7 +43,11 @@ struct Seen {
 }
 
 fn walk(options: Options) -> Seen {
-    let walk = Walk::start(options).unwrap();
+    rest_of(&Walk::start(options).unwrap())
+}
+
+/// What no one has received yet.
+fn rest_of(walk: &Walk) -> Seen {
     let mut seen = Seen {
         entries: BTreeMap::new(),
         directories: BTreeMap::new(),
@@ -230,6 +234,27 @@ fn a_tree_that_changes_meanwhile_ends_the_walk_without_errors() {
         assert!(seen.entries.len() <= 2040);
     }
     changer.join().unwrap();
+}
+
+#[test]
+fn no_directory_is_begun_once_those_that_wait_were_asked_for() {
+    let scratch = Scratch::new("given-away");
+    for number in 0..500 {
+        fs::write(scratch.0.join(format!("f{number}")), "").unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        fs::create_dir_all(scratch.0.join(name).join("below")).unwrap();
+    }
+    // Few batches of one entry are waited for: the root is begun, and not all of it read.
+    let walk = Walk::start(Options { threads: 1, batch_rows: 1, ..options(&scratch.0) }).unwrap();
+    let begun = walk.recv().unwrap().len();
+    let mut given = walk.take_waiting();
+    let seen = rest_of(&walk);
+    given.extend(walk.take_waiting());
+    given.sort_unstable();
+    assert_eq!(given, [b"a", b"b", b"c"]);
+    assert_eq!(seen.directories.keys().collect::<Vec<_>>(), [b""]);
+    assert_eq!(begun + seen.entries.len(), 503);
 }
 
 #[test]

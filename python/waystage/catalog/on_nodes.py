@@ -4,8 +4,8 @@ Arrives: a tree, the folder of an unfinished catalog, both on storage that all n
 Leaves: parts in that folder and in the manifest, as one machine's walk leaves them.
 Must not know: where the finished catalog goes, how tasks reach nodes.
 
-A task walks its subtrees for some seconds, gives away the directories that it has not begun, and reads those in
-progress to their end. So every directory is read by one task, and no subtree is too large. Names of directories stay
+A task walks its subtrees for some seconds, reads the directories in progress to their end, and gives away all that it
+has not begun. So every directory is read by one task, and no subtree is too large. Names of directories stay
 on the shared storage: a task receives a piece of a list.
 
 The journal names the parts of finished tasks. An interrupted build resumes from it as one machine's build does: the
@@ -261,6 +261,8 @@ def walk_piece(
     try:
         for batch in batches(walk, look, interval_s=min(INTERVAL_S, max(LEAST_S, seconds / LOOKS))):
             recorder.add(batch)
+        # Also what directories in progress have found since.
+        rest += walk.take_waiting()
         recorder.close_part()
     except BaseException:
         recorder.abandon()

@@ -35,7 +35,7 @@ use crate::stat::stat_open;
 use batches::Batches;
 use follow::Way;
 use queue::Queue;
-use shared::{Counters, Shared};
+use shared::{Counters, GivenAway, Shared};
 use task::Task;
 use worker::Worker;
 
@@ -63,6 +63,7 @@ impl Walk {
             batches: Batches::new(threads),
             counters: Counters::default(),
             next_id: AtomicU64::new(0),
+            given_away: GivenAway::default(),
         });
         let tops = shared.options.tops.clone();
         let begin = |top: Vec<u8>| {
@@ -108,15 +109,18 @@ impl Walk {
         self.shared.counts()
     }
 
-    /// The directories that it has found and not begun to read: it leaves them out, and ends once those in progress
-    /// are read. A directory in progress may find more.
+    /// The directories that it has found and not begun to read: it leaves them out. From the first call on it begins none,
+    /// and ends once those in progress are read: another call then has what they have found.
     pub fn take_waiting(&self) -> Vec<Vec<u8>> {
+        self.shared.given_away.ask();
         let tasks = self.shared.queue.take_waiting(|task| matches!(task, Task::Directory(..)));
         let path = |task| match task {
             Task::Directory(path, _) => Some(path),
             Task::Block(..) => None,
         };
-        tasks.into_iter().filter_map(path).collect()
+        let mut paths = self.shared.given_away.take();
+        paths.extend(tasks.into_iter().filter_map(path));
+        paths
     }
 
     /// End it: its threads have ended when this returns, and batches that wait are dropped.

@@ -1,7 +1,9 @@
 //! What the workers of a walk share: its options, the tasks, the batches and the counters.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use super::batches::Batches;
 use super::follow::Follow;
@@ -74,6 +76,32 @@ pub(super) struct Shared {
     pub(super) batches: Batches,
     pub(super) counters: Counters,
     pub(super) next_id: AtomicU64,
+    pub(super) given_away: GivenAway,
+}
+
+/// Directories that are found after it was asked for those that wait: none of them is begun.
+#[derive(Default)]
+pub(super) struct GivenAway {
+    asked: AtomicBool,
+    paths: Mutex<Vec<Vec<u8>>>,
+}
+
+impl GivenAway {
+    pub(super) fn ask(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, path: Vec<u8>) {
+        self.paths.lock().push(path);
+    }
+
+    pub(super) fn take(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *self.paths.lock())
+    }
 }
 
 /// [`Counts`] as they grow.

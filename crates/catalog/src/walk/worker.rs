@@ -88,8 +88,21 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The next task. What an eager consumer may have is not kept while this worker waits for one.
+    /// The next task, unless it is for others.
     fn next(&mut self) -> Option<Task> {
+        loop {
+            match self.taken()? {
+                Task::Directory(path, _) if self.shared.given_away.is_asked() => {
+                    self.shared.given_away.add(path);
+                    self.shared.queue.done();
+                }
+                task => return Some(task),
+            }
+        }
+    }
+
+    /// What an eager consumer may have is not kept while this worker waits for a task.
+    fn taken(&mut self) -> Option<Task> {
         let (queue, number) = (&self.shared.queue, self.number);
         if !self.shared.options.eager {
             return queue.take(number);
