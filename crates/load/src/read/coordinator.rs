@@ -16,7 +16,7 @@ use crate::error::{Failure, Trouble};
 use crate::files::Extent;
 use crate::plan::Delivery;
 use crate::progress::Progress;
-use crate::schedule::{Binding, Piece, Rules, Scheduler, Turn, TOGETHER};
+use crate::schedule::{Binding, Piece, Rules, Scheduler, Turn};
 use crate::stream::Item;
 
 /// A piece to read.
@@ -35,6 +35,8 @@ pub(super) struct Batch {
     since: Instant,
     /// Time in which a limit or a pause held it before a piece was read.
     pub(super) held: Duration,
+    /// Whether its reader had to wait for the storage.
+    pub(super) waited: bool,
 }
 
 /// An item that was read.
@@ -63,8 +65,8 @@ struct State {
     loading: u32,
     /// Whether a loader that sleeps may have work, since enough others read: it is woken when one of them finds none.
     owed: bool,
-    /// Whether a batch took far longer than expected: what comes next need not be quick.
-    slow: bool,
+    /// Batches in succession whose reader did not have to wait.
+    unwaited: u32,
     loaders: u32,
     stopped: bool,
     /// Whether readers were limited after the start.
@@ -86,8 +88,8 @@ struct Consumer {
 const TAKEN: usize = 64;
 const TAKEN_BYTES: u64 = 1 << 20;
 
-/// A batch that takes this many times as long as expected was not read from memory.
-const SLOW: u32 = 8;
+/// This number of batches without a wait are of files in memory.
+const IN_MEMORY: u32 = 16;
 
 pub(super) struct Coordinator {
     pub(super) pace: Pace,
@@ -139,7 +141,7 @@ impl Coordinator {
                 reading: 0,
                 loading: 0,
                 owed: false,
-                slow: false,
+                unwaited: 0,
                 loaders: 0,
                 stopped: false,
                 limited: false,
@@ -222,14 +224,16 @@ impl Coordinator {
         }
         *readers += 1;
         state.reading += 1;
-        Some(Batch { jobs, target, since, held: Duration::ZERO })
+        Some(Batch { jobs, target, since, held: Duration::ZERO, waited: false })
     }
 
-    /// Some pieces of a batch were read, which took longer than expected.
-    pub(super) fn done(&self, read: &mut Vec<(Job, Outcome)>) {
+    /// Some pieces of a batch were read; whether the reader had to wait.
+    pub(super) fn done(&self, read: &mut Vec<(Job, Outcome)>, waited: bool) {
         let mut state = self.state.lock();
-        state.slow = true;
-        self.wake_owed(&mut state);
+        if waited {
+            state.unwaited = 0;
+            self.wake_owed(&mut state);
+        }
         if self.file(&mut state, read) {
             drop(state);
             self.arrived.notify_one();
@@ -251,8 +255,8 @@ impl Coordinator {
         }
         state.reading -= 1;
         state.loading -= u32::from(loader != self.helper);
-        state.slow = now - batch.since > SLOW * TOGETHER;
-        if state.slow || state.scheduler.queued() > 0 && !state.scheduler.serves_quickly() {
+        state.unwaited = if batch.waited { 0 } else { state.unwaited.saturating_add(1) };
+        if batch.waited {
             self.wake_owed(state);
         }
         if state.limited && state.sleeping > 0 {

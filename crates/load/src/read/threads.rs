@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{getrusage, UsageWho};
 use waystage_pacing::{during, Cause, Gate, Stopped};
 
 use super::coordinator::{Batch, Coordinator};
@@ -58,6 +59,7 @@ pub(super) fn read(
     let jobs = std::mem::take(&mut batch.jobs);
     let mut read = Vec::with_capacity(jobs.len());
     let mut handed_back = Instant::now();
+    let waits = waits_of_this_thread();
     for job in jobs {
         if let Some(gate) = gate {
             let length = job.extent.length;
@@ -65,7 +67,7 @@ pub(super) fn read(
                 Some(held) => held,
                 None => {
                     // What was read is not to wait for the turn of the next piece.
-                    coordinator.done(&mut read);
+                    coordinator.done(&mut read, waits_of_this_thread() > waits);
                     gate.pass(length)?
                 }
             };
@@ -76,10 +78,17 @@ pub(super) fn read(
         read.push((job, outcome));
         // The storage may be slower than it was.
         if handed_back.elapsed() > TOGETHER {
-            coordinator.done(&mut read);
+            coordinator.done(&mut read, waits_of_this_thread() > waits);
             handed_back = Instant::now();
         }
     }
+    batch.waited = waits_of_this_thread() > waits;
     coordinator.batch_done(number, &batch, &mut read);
     Ok(())
+}
+
+/// How often this thread has given up its core to wait, which while it reads is for storage or a limit. Time would not tell:
+/// it also passes while others have the core.
+fn waits_of_this_thread() -> i64 {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches())
 }

@@ -3,7 +3,7 @@
 use parking_lot::MutexGuard;
 use waystage_pacing::{during, Cause};
 
-use super::{Batch, Coordinator, State};
+use super::{Batch, Coordinator, State, IN_MEMORY};
 use crate::schedule::{Binding, Turn};
 
 impl Coordinator {
@@ -49,9 +49,7 @@ impl Coordinator {
 
     /// Whether as many loaders read from memory, `more` among them that are about to, as cores are left for.
     fn are_enough(&self, state: &State, more: u32) -> bool {
-        state.loading + more >= self.quick_loaders
-            && !state.slow
-            && state.scheduler.serves_quickly()
+        state.loading + more >= self.quick_loaders && state.unwaited >= IN_MEMORY
     }
 
     /// Wake loaders that were not woken because others read.
