@@ -8,6 +8,7 @@ import queue
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,9 +78,10 @@ def test_a_line_comes_with_the_user_of_its_sender(server: LocalServer, path: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_another_user_is_seen_as_such(server: LocalServer, path: Path) -> None:
-    path.parent.chmod(0o755)
-    for folder in path.parents[1:4]:
-        folder.chmod(0o755)
+    for folder in path.parents:
+        if folder == Path(tempfile.gettempdir()):
+            break
+        folder.chmod(folder.stat().st_mode | 0o055)
     code = (
         "import os,socket,sys; os.setgid(65534); os.setuid(65534); s=socket.socket(socket.AF_UNIX);"
         "s.connect(sys.argv[1]); s.sendall(b'me\\n'); print(s.recv(100).decode().strip())"

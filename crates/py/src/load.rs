@@ -388,8 +388,8 @@ impl PyLoading {
         }
     }
 
-    /// Append to `columns`, lists of paths and memoryviews, of pieces of paths, offsets and memoryviews, until they have
-    /// `most` items or nothing is left. What was appended before an error stays.
+    /// Append to `columns`, lists of paths and memoryviews, of pieces of paths, offsets and memoryviews, until they
+    /// have `most` items or nothing is left. What was appended before an error stays.
     fn extend<'py>(
         &self,
         py: Python<'py>,

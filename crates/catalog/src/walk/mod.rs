@@ -109,8 +109,8 @@ impl Walk {
         self.shared.counts()
     }
 
-    /// The directories that it has found and not begun to read: it leaves them out. From the first call on it begins none,
-    /// and ends once those in progress are read: another call then has what they have found.
+    /// The directories that it has found and not begun to read: it leaves them out. From the first call on it begins
+    /// none, and ends once those in progress are read: another call then has what they have found.
     pub fn take_waiting(&self) -> Vec<Vec<u8>> {
         self.shared.given_away.ask();
         let tasks = self.shared.queue.take_waiting(|task| matches!(task, Task::Directory(..)));

@@ -99,7 +99,8 @@ pub(super) struct Coordinator {
     began: Instant,
     /// The consumer as a loader: it reads where it would sleep for less time than a wake-up takes.
     pub(super) helper: u32,
-    /// Loaders that read from memory at once, at most: with the consumer they have all cores, and more would only take turns.
+    /// Loaders that read from memory at once, at most: with the consumer they have all cores, and more would only take
+    /// turns.
     quick_loaders: u32,
     state: Mutex<State>,
     /// Locked alone, or after the state.

@@ -87,8 +87,8 @@ pub(super) fn read(
     Ok(())
 }
 
-/// How often this thread has given up its core to wait, which while it reads is for storage or a limit. Time would not tell:
-/// it also passes while others have the core.
+/// How often this thread has given up its core to wait, which while it reads is for storage or a limit. Time would not
+/// tell: it also passes while others have the core.
 fn waits_of_this_thread() -> i64 {
     getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches())
 }

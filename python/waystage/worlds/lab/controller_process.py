@@ -19,7 +19,9 @@ from waystage.worlds.lab.errors import LabError
 if TYPE_CHECKING:
     from waystage.worlds.lab.lab import Lab
 
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 120.0
+"""Far above the second that it takes: other programs may have the machine."""
+
 _POLL_S = 0.1
 
 

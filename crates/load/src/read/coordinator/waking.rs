@@ -1,4 +1,4 @@
-//! Which loaders sleep, and which are woken: those that find work, and of small files in memory no more than have a core.
+//! Which loaders sleep, and which are woken: those that find work, and of files in memory no more than have a core.
 
 use parking_lot::MutexGuard;
 use waystage_pacing::{during, Cause};
