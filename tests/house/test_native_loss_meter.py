@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import threading
 import time
@@ -11,15 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness import WAIT_S, wait_until
+from harness import WAIT_S, free_port, wait_until
 from waystage._native import LossMeter, LossMeterError, LossStream
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def loopback(port: int, rate_pps: int = 500) -> LossStream:
