@@ -346,6 +346,36 @@ def test_a_lost_event_is_fetched_again_and_put_in_order(router: Backplane, unix_
         assert subscription.stats.gaps >= 1 and subscription.stats.missed == 0
 
 
+def test_an_event_lost_while_a_replay_is_answered_is_fetched_too(
+    router: Backplane, unix_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _client(unix_endpoint, "publisher") as publisher:
+        subscription = router.subscribe(["JobStarted", "JobFinished"])
+        _settle(publisher, subscription)
+        deliver, replay = subscription.offer, router.replay
+        arrived: list[int] = []
+
+        def lossy(item: Arrival) -> None:
+            number = int(item.envelope.event.job_id)  # type: ignore[attr-defined]
+            if number not in {1, 4}:
+                deliver(item)
+            arrived.append(number)
+
+        def answer(*request: object) -> object:
+            found = replay(*request)  # type: ignore[arg-type]
+            for number in range(4, 7) if 4 not in arrived else ():
+                publisher.publish(_job(number))
+            wait_until(lambda: 6 in arrived)
+            return found
+
+        subscription.offer = lossy  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(router, "replay", answer)
+        for number in range(4):
+            publisher.publish(_job(number))
+        assert _numbers([subscription.get(WAIT_S) for _ in range(7)]) == list(range(7))  # type: ignore[misc]
+        assert subscription.stats.missed == 0
+
+
 def test_events_that_died_with_their_publisher_are_reported(
     router: Backplane, unix_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +30,15 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
     previous: int | None
 
 
+class Delivery(NamedTuple):
+    """What a replay brought: events in order, the types of which something is lost, and whether another replay must
+    be requested."""
+
+    events: list[Arrival]
+    lost: list[str]
+    again: bool
+
+
 class Verdict(Enum):
     DELIVER = "deliver"
     DUPLICATE = "duplicate"
@@ -42,13 +52,15 @@ _DELIVER = Verdict.DELIVER
 
 
 class _Source:
-    __slots__ = ("behind", "held", "last", "newest")
+    __slots__ = ("asked", "behind", "held", "last", "newest")
 
     def __init__(self, last: dict[str, int] | None = None) -> None:
         self.last = last or {}
         self.newest = max(self.last.values(), default=0)
         self.held: list[Arrival] | None = None
         self.behind = False
+        self.asked = 0
+        """Events up to this number were published before the replay was requested."""
 
 
 class Inbox:
@@ -106,6 +118,7 @@ class Inbox:
         missing = source.behind or bool(source.held)
         source.held = source.held or []
         source.behind = False
+        source.asked = max((max(a.envelope.seq, a.previous or 0) for a in source.held), default=0)
         return missing
 
     def incomplete(self, name: str) -> bool:
@@ -123,39 +136,60 @@ class Inbox:
         return source.behind
 
     def next(
-        self, name: str, replayed: list[Arrival], gone: Mapping[str, int] | None = None
-    ) -> tuple[list[Arrival], list[str]]:
-        """After a replay: what to deliver now, in order, and the types of which something is lost.
+        self,
+        name: str,
+        replayed: list[Arrival],
+        gone: Mapping[str, int] | None = None,
+        *,
+        give_up: bool = False,
+    ) -> Delivery:
+        """After a replay: what to deliver now, in order.
 
         `gone`: the publisher holds wanted events of these types, up to these numbers, no longer; what came while
-        the replay was asked for may fill that hole. Once nothing is left, the source is live again and the
-        lists are empty: call with what remains (`[]`) until they are.
+        the replay was asked for may fill that hole. Call with `[]` until the answer is empty: then the source is
+        live again, or `again` says to request another replay. `give_up`: no other replay can be had.
         """
         source = self._sources[name]
         held, source.held = source.held or [], []
         by_seq = {a.envelope.seq: a for a in (*replayed, *held)}
+        gone = gone or {}
+        answered = dict(gone)
+        for item in replayed:
+            answered[item.type] = max(answered.get(item.type, 0), item.envelope.seq)
+        newest_answered = max(answered.values(), default=0)
         deliver: list[Arrival] = []
         lost: dict[str, None] = {}
-        gone = gone or {}
+        again = False
         for seq in sorted(by_seq):
             item = by_seq[seq]
             last = source.last.get(item.type)
             if last is not None and seq <= last:
                 continue
-            hole = item.previous is not None and item.previous > (last or 0)
+            previous = item.previous or 0
             # A type never heard of begins where it is found, unless its beginning was wanted and is gone.
-            if hole and (last is not None or gone.get(item.type, 0) >= (item.previous or 0)):
+            hole = previous > (last or 0) and (last is not None or gone.get(item.type, 0) >= previous)
+            late = previous > (last or 0) and (hole or self._strict)
+            late = late and previous > max(source.asked, answered.get(item.type, 0))
+            if self._whole and item.previous is not None and self._gap(source, last, seq, previous):
+                late |= seq - 1 > max(source.asked, newest_answered)
+            if late and not give_up:
+                # What is missing was published after this replay was made, and lost on its way.
+                source.held = [by_seq[later] for later in sorted(by_seq) if later >= seq]
+                again = True
+                break
+            if hole:
                 lost[item.type] = None
             source.last[item.type] = seq
+            source.newest = max(source.newest, seq)
             deliver.append(item)
-        for type_name, seq in gone.items():
+        for type_name, seq in () if again else gone.items():
             if seq > source.last.get(type_name, 0):
                 source.last[type_name] = seq
                 lost[type_name] = None
         source.newest = max(source.last.values(), default=0)
-        if not deliver and not source.behind:
+        if not deliver and not source.behind and not again:
             source.held = None
-        return deliver, list(lost)
+        return Delivery(deliver, list(lost), again)
 
     def behind(self) -> list[str]:
         """Sources that must be replayed once there is room."""

@@ -305,19 +305,22 @@ class Subscription:
         gone = end.missed
         while True:
             with self._changed:
-                deliver, lost = self._inbox.next(source, replayed, gone)
-                if lost and not give_up:
-                    self._tell_missed(source, tuple(lost))
-            if not deliver:
-                return
+                found = self._inbox.next(source, replayed, gone, give_up=give_up)
+                if found.lost and not give_up:
+                    self._tell_missed(source, tuple(found.lost))
+                if found.again:
+                    self.stats.gaps += 1
+                    self._recover_later(source)
             replayed, gone = [], {}
-            for item in deliver:
+            for item in found.events:
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed or len(self._entries) < self._capacity)
                     if self._closed:
                         return
                     self._append(item)
                     self._changed.notify_all()
+            if found.again or not found.events:
+                return
 
     def _tell_missed(self, source: str, types: tuple[str, ...]) -> None:
         self.stats.missed += 1
