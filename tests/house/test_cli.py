@@ -229,6 +229,20 @@ def test_a_closed_pipe_leaves_no_complaint_at_the_end(words: str, status: int, t
             assert ran.returncode == status and "Traceback" not in said and "BrokenPipe" not in said, said
 
 
+def test_closed_standard_streams_harm_no_file(tmp_path: Path) -> None:
+    """`waystage copy ... >&- 2>&-`: no file that is opened gets the descriptor of a stream."""
+    data = b"x" * 100_000
+    (tmp_path / "from").write_bytes(data)
+    code = "import os, sys; [os.close(n) for n in (0, 1, 2)]; os.execv(sys.argv[1], sys.argv[1:])"
+    words = [sys.executable, "-m", "waystage", "copy", "-v", "from", "to"]
+    ran = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, check=False)
+    assert ran.returncode == 0 and (tmp_path / "to").read_bytes() == data
+    for closed in (">&-", "2>&-", "<&-"):
+        shell = f"exec {sys.executable} -m waystage --help {closed}"
+        ran = subprocess.run(shell, shell=True, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stderr) == (0, ""), closed
+
+
 def test_the_time_left_follows_the_last_half_minute() -> None:
     left = TimeLeft()
     assert left.look(0.0, 0.0) is None
