@@ -114,12 +114,15 @@ static void remove_folder(const char *folder) {
 }
 
 void ws_supervise(const char *folder) {
-    char path[WS_FOLDER_BYTES + 16];
+    char path[WS_FOLDER_BYTES + 16], failed[WS_FOLDER_BYTES + 16];
     detach(folder);
     snprintf(path, sizeof path, "%s/supervisor", folder);
     int only = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (only < 0 || flock(only, LOCK_EX | LOCK_NB) != 0)
         _exit(0);
+    /* Ranks find it and wait no longer: crates/collective_client/src/node.rs. */
+    snprintf(failed, sizeof failed, "%s/failed", folder);
+    unlink(failed);
     /* A wait for a lock can be interrupted, not polled. The timer covers a child's end just before the wait. */
     struct sigaction action = {.sa_handler = nothing};
     sigset_t all;
@@ -143,6 +146,8 @@ void ws_supervise(const char *folder) {
             if (again(status, started, &failures)) {
                 started = time(NULL);
                 process = start_aggregator();
+            } else {
+                close(open(failed, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
             }
         }
     }

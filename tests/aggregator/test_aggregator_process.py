@@ -97,23 +97,56 @@ def test_options_that_make_no_sense_are_refused(folder: Path) -> None:
         Aggregator(AggregatorOptions(**{**good, "listen": "nowhere"}))  # type: ignore[arg-type]
 
 
+def test_an_aggregator_listens_in_the_network_that_is_given(folder: Path) -> None:
+    program = [
+        sys.executable,
+        "-m",
+        "waystage",
+        "aggregator",
+        "--socket",
+        folder / "socket",
+        "--linger",
+        "0.1",
+    ]
+    ended = ran([*program, "--network", "127.0.0.0/8", "--name", "n0"], env=environment()).expect()
+    assert "aggregators at n0@127.0.0.1:" in ended.err
+    for words, why in (
+        (["--network", "nowhere0"], "no IPv4 address at an interface nowhere0"),
+        (["--network", "lo", "--listen", "127.0.0.1:0"], "exclude each other"),
+    ):
+        assert why in ran([*program, *words], env=environment()).expect(2).err
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a network namespace")
-def test_a_node_without_a_default_route_listens_where_others_reach_it() -> None:
+def test_a_node_listens_where_others_reach_it() -> None:
+    """Without a default route, and in a network that is named by its interface or a prefix."""
     name = f"ws-address-{os.getpid()}"
-    within = ["ip", "netns", "exec", name]
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:
         for words in (
             "link set lo up",
             "link add v0 type veth peer name v1",
             "addr add 10.9.8.7/24 dev v0",
+            "addr add 10.9.8.9/24 dev v0",
+            "addr add 10.7.0.1/16 dev v1",
+            "link add v2 type veth peer name v3",
+            "addr add 10.6.0.1/16 dev v2",
             "link set v0 up",
+            "link set v1 up",
         ):
             subprocess.run(["ip", "-n", name, *words.split()], check=True)
-        code = "from waystage.cli.aggregator import _own_address; print(_own_address())"
-        done = subprocess.run(
-            [*within, sys.executable, "-c", code], capture_output=True, text=True, check=True
+        code = (
+            "import sys\n"
+            "from waystage.collective import NetworkError, own_address\n"
+            "for network in (None, *sys.argv[1:]):\n"
+            "    try: print(own_address(network))\n"
+            "    except NetworkError as error: print(error)\n"
         )
-        assert done.stdout.strip() == "10.9.8.7"
+        networks = ["v1", "10.7.9.9/16", "10.9.8.9/32", "lo", "v2"]
+        within = ["ip", "netns", "exec", name, sys.executable, "-c", code, *networks]
+        *found, down = subprocess.run(within, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert found[0] in ("10.9.8.7", "10.7.0.1")
+        assert found[1:] == ["10.7.0.1", "10.7.0.1", "10.9.8.9", "127.0.0.1"]
+        assert "no IPv4 address at an interface v2 that is up; it has" in down and "10.9.8.7 (v0)" in down
     finally:
         subprocess.run(["ip", "netns", "del", name], check=True)

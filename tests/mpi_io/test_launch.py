@@ -72,6 +72,41 @@ def test_a_component_that_the_user_left_out_is_said(compiled: Callable[..., Path
     assert "OMPI_MCA_io=romio321 leaves Waystage out" in ran.err
 
 
+def test_an_aggregator_that_does_not_start_is_said_with_its_reason(
+    compiled: Callable[..., Path], tmp_path: Path
+) -> None:
+    """203.0.113.0/24 is reserved for documentation (RFC 5737)."""
+    program = compiled("mpicc.openmpi", "io_loop.c", name="io-loop-openmpi")
+    io = ("--network", "203.0.113.0/24")
+    ran = run_mpi(OPEN_MPI, str(program), str(tmp_path / "file"), "1", io=io)
+    assert (ran.code, ran.out.strip()) == (0, "wrong 0")
+    assert (
+        ran.err.count("\n") == 1
+        and "does not start: --network: this host has no IPv4 address in 203" in ran.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--io", "--network", "10.0.0.0/40"], "no IPv4 prefix"),
+        (["--io", "--network", "two words"], "no network"),
+        (["--profile", "p", "--network", "lo"], "give --io too"),
+    ],
+)
+def test_a_network_that_is_none_is_refused_before_the_program_runs(
+    words: list[str], why: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [*WAYSTAGE, "mpi", *words, "--", "touch", "ran"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and why in done.stderr and list(tmp_path.iterdir()) == []
+
+
 def test_killed_aggregators_cost_no_byte(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
     """Two nodes; an aggregator is killed, then the other or the first one's successor."""
     tag, file = f"WAYSTAGE_TEST_TAG={tmp_path}", tmp_path / "file"

@@ -6,8 +6,9 @@
 //! When the process is restarted, the connection is made anew, with a higher generation: what belonged to the old one
 //! (attached files, views, server maps) is sent again by its owner.
 
-use std::io;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -27,6 +28,9 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(2
 
 /// Attempts to connect after which the absence of a process is reported, and between reports.
 const ABSENCE: u32 = 4;
+
+/// Bytes at the end of a log in which the last line is sought.
+const MOST_LOG_BYTES: u64 = 1024;
 
 /// What [`on_absence`] has set.
 static REVIVE: Mutex<Option<extern "C" fn()>> = Mutex::new(None);
@@ -126,6 +130,7 @@ impl Node {
                     return Ok(());
                 }
                 Err(error) if error.code != Code::Lost => return Err(error),
+                Err(_) if given_up(&self.socket) => return Err(self.never_starts()),
                 Err(error) if Instant::now() + pause >= deadline => return Err(error),
                 Err(_) => {
                     let revive = *REVIVE.lock();
@@ -138,6 +143,13 @@ impl Node {
             pause = (pause * 2).min(longest);
         }
         Err(Error::new(Code::Lost, "no aggregator process answers"))
+    }
+
+    /// The error where the node's supervisor starts the process no more, with the last words of the process.
+    fn never_starts(&self) -> Error {
+        let log = self.socket.with_file_name("log");
+        let why = last_line(&log).unwrap_or_else(|| "it says nothing".to_owned());
+        Error::new(Code::Lost, format!("the aggregator process of this node does not start: {why}"))
     }
 
     fn attempt(&self, deadline: Instant) -> Result<(Live, String)> {
@@ -234,6 +246,24 @@ impl Session {
         self.live = None;
         Error::new(Code::Again, "the aggregator process of this node has ended: repeat")
     }
+}
+
+/// Whether the supervisor of shim/io/supervise.c has ended its attempts to start the process.
+fn given_up(socket: &Path) -> bool {
+    socket.with_file_name("failed").exists()
+}
+
+/// The last line of a log that is not empty, without control characters.
+fn last_line(log: &Path) -> Option<String> {
+    let mut file = File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MOST_LOG_BYTES))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(MOST_LOG_BYTES).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let line = line.strip_prefix("waystage: error: ").unwrap_or(line);
+    Some(line.chars().filter(|c| !c.is_control()).collect())
 }
 
 fn decode(body: &[u8]) -> Result<ToRank> {

@@ -7,10 +7,8 @@ Must not know: how bytes are moved.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket as sockets
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,10 +24,6 @@ from waystage.native_options.aggregators import AggregatorOptions
 
 if TYPE_CHECKING:
     from waystage._native import CouplingService
-
-SIOCGIFFLAGS, SIOCGIFADDR = 0x8913, 0x8915
-IFF_UP, IFF_LOOPBACK = 0x1, 0x8
-"""Of netdevice(7); the standard library does not name them."""
 
 POLL_S = 0.5
 """A bounded wait, since a signal only counts."""
@@ -48,6 +42,11 @@ POLL_S = 0.5
     "--listen",
     metavar="ADDRESS:PORT",
     help="Address for the aggregators of other nodes; port 0: any. Default: its address on the default route, else its first.",
+)
+@click.option(
+    "--network",
+    metavar="NETWORK",
+    help="Listen at any port of this host's address in NETWORK, an interface (ib0) or an IPv4 prefix (10.1.0.0/16).",
 )
 @click.option(
     "--name", metavar="NAME", help="Name of the aggregator, HOST or HOST/n. Default: this host's name."
@@ -107,6 +106,7 @@ POLL_S = 0.5
 def command(
     socket: Path,
     listen: str | None,
+    network: str | None,
     name: str | None,
     memory: int,
     coupling_memory: int,
@@ -124,18 +124,24 @@ def command(
     aggregators must know; WAYSTAGE_IO_APP the name of the application. SIGTERM ends it: operations in progress fail.
     """
     from waystage._native import Aggregator
-    from waystage.collective import reported
+    from waystage.collective import NetworkError, own_address, reported
 
     token = os.environ.get("WAYSTAGE_IO_TOKEN", "")
     if not token:
         raise UserError(
             "WAYSTAGE_IO_TOKEN is not set: the launcher sets it to the token of the launch", ExitCode.USAGE
         )
+    if listen and network:
+        raise UserError("--listen and --network exclude each other: both say where to listen", ExitCode.USAGE)
+    try:
+        listen = listen or f"{own_address(network)}:0"
+    except NetworkError as error:
+        raise UserError(f"--network: {error}", ExitCode.USAGE) from None
     # For tests: %h is the name of the host, since a launcher gives all nodes the same variables.
     delay_file = os.environ.get("WAYSTAGE_IO_DELAY_FILE", "").replace("%h", sockets.gethostname()) or None
     wanted = AggregatorOptions(
         socket=os.fspath(socket),
-        listen=listen or f"{_own_address()}:0",
+        listen=listen,
         name=name or sockets.gethostname(),
         token=token,
         app=os.environ.get("WAYSTAGE_IO_APP", "") or f"app-{os.getpid()}",
@@ -194,29 +200,3 @@ def _is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _own_address() -> str:
-    """The address of the interface with the default route, else of the first other than loopback, else of loopback."""
-    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as probe:
-        try:
-            # No packet leaves: 192.0.2.1 is reserved for documentation (RFC 5737).
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return _first_address(probe)
-        return str(probe.getsockname()[0])
-
-
-def _first_address(probe: sockets.socket) -> str:
-    """Nodes of a cluster may have no default route."""
-    for _, name in sockets.if_nameindex():
-        # struct ifreq of netdevice(7): the name in 16 bytes, then a struct sockaddr_in.
-        asked = struct.pack("16s24x", name.encode())
-        try:
-            up = struct.unpack_from("H", fcntl.ioctl(probe, SIOCGIFFLAGS, asked), 16)[0]
-            if not up & IFF_UP or up & IFF_LOOPBACK:
-                continue
-            return sockets.inet_ntoa(fcntl.ioctl(probe, SIOCGIFADDR, asked)[20:24])
-        except OSError:
-            continue  # it has no IPv4 address, or is gone
-    return "127.0.0.1"

@@ -7,6 +7,7 @@ Must not know: how I/O or messages are intercepted.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -57,6 +58,11 @@ from waystage.cli.quantities import Size
     "--memory", type=Size(), metavar="SIZE", help="Memory of each node's aggregator for data, e.g. 256M."
 )
 @click.option(
+    "--network",
+    metavar="NETWORK",
+    help="Network between aggregators: an interface (ib0) or an IPv4 prefix (10.1.0.0/16). Default: each node's default route.",
+)
+@click.option(
     "--storage-timeout",
     type=click.FloatRange(0.1, 86400),
     metavar="SECONDS",
@@ -83,6 +89,7 @@ def command(
     multicast: bool,
     job: str | None,
     memory: int | None,
+    network: str | None,
     storage_timeout: float | None,
     write_behind: bool,
     mpicc: str | None,
@@ -95,6 +102,7 @@ def command(
     The program needs no change: waystage mpi --io -- mpirun -n 64 ./program. Its output and exit status are
     passed through. Open MPI, MPICH and srun are known.
     """
+    from waystage.collective import NetworkError, checked_network
     from waystage.mpi_io import Missing, MpiIoError, Options, run
 
     if not (io or paths or tags or multicast) and profile is None:
@@ -103,6 +111,15 @@ def command(
         )
     if (rank_order or rank_order_floats) and not paths:
         raise UserError("an order of ranks comes with the paths for them: give --paths too", ExitCode.USAGE)
+    if network is not None:
+        if not io:
+            raise UserError("--network is for aggregators: give --io too", ExitCode.USAGE)
+        if os.environ.get("WAYSTAGE_IO_LISTEN"):
+            raise UserError("--network and WAYSTAGE_IO_LISTEN exclude each other: unset it", ExitCode.USAGE)
+        try:
+            checked_network(network)
+        except NetworkError as error:
+            raise UserError(f"--network: {error}", ExitCode.USAGE) from None
     options = Options(
         io=io,
         paths=paths,
@@ -113,6 +130,7 @@ def command(
         verbose=verbose,
         job=job,
         memory=memory,
+        network=network,
         storage_timeout_s=storage_timeout,
         write_behind=write_behind,
         mpicc=mpicc,

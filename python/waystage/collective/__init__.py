@@ -5,6 +5,8 @@ Leaves: what its applications and aggregators do, told to that agent; settings o
 Must not know: the backplane, policies, how bytes are moved.
 """
 
+from waystage.collective.network import NetworkError, own_address
+from waystage.collective.network import checked as checked_network
 from waystage.collective.reporter import Aggregating, reported
 
-__all__ = ["Aggregating", "reported"]
+__all__ = ["Aggregating", "NetworkError", "checked_network", "own_address", "reported"]

@@ -66,11 +66,11 @@ PASSED_ON = (
 
 @dataclass(frozen=True)
 class Options:
-    """`memory` is in bytes, of each node's aggregator; `profile` a pattern file to write; `job` the id of the job;
-    `storage_timeout_s` seconds that a request to the storage may take; with `write_behind` writes are acknowledged with a
-    copy at a second aggregator; with `tags` the packets of messages carry tags,
-    with `multicast` switches copy broadcasts; `rank_order` needs `paths`, and lets large collectives go in another order
-    of ranks.
+    """`memory` is in bytes, of each node's aggregator; `network` an interface or a prefix between aggregators;
+    `profile` a pattern file to write; `job` the id of the job; `storage_timeout_s` seconds that a request to the storage
+    may take; with `write_behind` writes are acknowledged with a copy at a second aggregator; with `tags` the packets of
+    messages carry tags, with `multicast` switches copy broadcasts; `rank_order` needs `paths`, and lets large collectives
+    go in another order of ranks.
     """
 
     io: bool = True
@@ -82,6 +82,7 @@ class Options:
     verbose: bool = False
     job: str | None = None
     memory: int | None = None
+    network: str | None = None
     storage_timeout_s: float | None = None
     write_behind: bool = False
     mpicc: str | None = None
@@ -179,6 +180,8 @@ def environment_for(way: Way, options: Options) -> dict[str, str]:
     arguments: tuple[str, ...] = ()
     if options.memory is not None:
         arguments += ("--memory", f"{options.memory}B")
+    if options.network is not None:
+        arguments += ("--network", options.network)
     if options.storage_timeout_s is not None:
         arguments += ("--storage-timeout", str(options.storage_timeout_s))
     environment = {
