@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,19 @@ def test_it_is_mounted_looked_into_and_unmounted(waystage: Waystage, point: Path
     assert ended.json == {"point": str(point), "was": "serving"}
     assert not mounts.is_mounted(point) and list(point.iterdir()) == []
     assert not Path(f"/proc/{made.json['pid']}/exe").exists(), "at most its zombie is there"
+
+
+def test_a_process_that_is_stopped_and_continued_serves_on(
+    waystage: Waystage, point: Path, shape: str
+) -> None:
+    pid = waystage("lab", "pfs", "mount", str(point), "--shape", shape, "--json").expect().json["pid"]
+    for turn in range(100):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.02 + turn % 5 * 0.005)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.015)
+        assert mounts.find(point).state == "serving", f"after {turn + 1} stops"
+    assert (point / "d00000").is_dir()
 
 
 def test_what_is_in_use_stays_unless_forced(waystage: Waystage, point: Path, shape: str) -> None:

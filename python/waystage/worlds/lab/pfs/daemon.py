@@ -46,7 +46,9 @@ def main() -> int:
     report(READY)
     device = os.stat(point).st_dev
     while _device(point) == device and not serving.ended():
-        if signal.sigtimedwait(ENDING, CHECK_S) is not None:
+        got = signal.sigtimedwait(ENDING, CHECK_S)
+        # Stopped and continued at the end of the wait, it returns what is no signal (CPython does not notice the timeout).
+        if got is not None and got.si_signo in ENDING:
             # Programs that use it keep their open files until this process ends.
             run(["umount", "--lazy", str(point)], check=False)
     # Another mount namespace may have a copy, for which the kernel would have this process serve on; to end the proper
