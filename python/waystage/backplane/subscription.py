@@ -149,6 +149,11 @@ class Subscription:
         if taken and self._cursors is not None:
             self._cursors.save(taken)
 
+    def drain(self, timeout: float) -> bool:
+        """Whether, within `timeout` seconds, all that has arrived was taken; the last of it may still be dealt with."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed or not self._entries, timeout)
+
     def __iter__(self) -> Iterator[Envelope]:
         while (item := self.get()) is not None:
             yield item
@@ -168,7 +173,9 @@ class Subscription:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout=5.0)
-        self.commit()
+        busy = [t for t in self._threads[1:] if t.is_alive() and t is not threading.current_thread()]
+        if not busy:  # else a callback still deals with what was taken
+            self.commit()
         if self._cursors is not None:
             self._cursors.close()
 
