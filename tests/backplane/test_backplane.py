@@ -16,7 +16,16 @@ import pytest
 import zenoh
 
 from harness import WAIT_S, wait_until
-from waystage.backplane import Backplane, BackplaneConfig, BackplaneError, Missed, NotConfirmed, Subscription
+from waystage.backplane import (
+    Backplane,
+    BackplaneConfig,
+    BackplaneError,
+    Missed,
+    NotConfirmed,
+    Subscription,
+    keys,
+    wire,
+)
 from waystage.backplane.inbox import Arrival
 from waystage.events import Envelope, Event, EventError, JobFinished, JobStarted, StagingStarted, UnknownEvent
 
@@ -344,6 +353,29 @@ def test_a_lost_event_is_fetched_again_and_put_in_order(router: Backplane, unix_
         got = [subscription.get(WAIT_S) for _ in range(10)]
         assert _numbers(got) == list(range(10))  # type: ignore[arg-type]
         assert subscription.stats.gaps >= 1 and subscription.stats.missed == 0
+
+
+def test_a_publisher_that_goes_while_those_present_are_asked_for_is_not_kept_as_present(
+    router: Backplane, unix_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = _client(unix_endpoint, "publisher")
+    publisher.publish(_job(1))
+    ask = wire.living
+    told: list[tuple[str, bool]] = []
+
+    def late(session: zenoh.Session, key: str, timeout: float) -> list[str]:
+        found = ask(session, key, timeout)
+        publisher.close()
+        wait_until(lambda: not ask(session, key, timeout), what="the end of the publisher")
+        time.sleep(0.3)  # for a watcher that would be told of it now
+        return found
+
+    with _client(unix_endpoint, "watcher") as watcher:
+        wait_until(lambda: ask(watcher._session, f"{keys.ALIVE}/*", WAIT_S), what="the publisher's token")
+        monkeypatch.setattr(wire, "living", late)
+        watcher.watch_publishers(lambda source, present: told.append((source, present)))
+        wait_until(lambda: told[-1] == (publisher.source, False), what="its being gone")
+        assert told == [(publisher.source, True), (publisher.source, False)]
 
 
 def test_an_event_lost_while_a_replay_is_answered_is_fetched_too(

@@ -241,13 +241,15 @@ class Backplane:
         return box
 
     def watch_publishers(self, callback: Callable[[str, bool], None]) -> None:
-        """Call with the name of every publisher of control events that is there, and when one comes or goes."""
+        """Call with the name of every publisher of control events that is there, and when one comes or goes.
+
+        One call after the other, in the order in which it came about; the callback must not wait for anything.
+        """
         with self._lock:
             self._watch()
             self._watchers.append(callback)
-            present = list(self._alive)
-        for source in present:
-            callback(source, True)
+            for source in self._alive:
+                callback(source, True)
 
     def publishers(self, timeout: float = 2.0) -> set[str]:
         """Those that answer now. A client whose router was killed is not told that they are gone."""
@@ -452,10 +454,12 @@ class Backplane:
     def _seen(self, sample: zenoh.Sample) -> None:
         source = keys.last_part(str(sample.key_expr))
         appeared = sample.kind == zenoh.SampleKind.PUT
-        (self._alive.add if appeared else self._alive.discard)(source)
-        for watcher in list(self._watchers):
-            watcher(source, appeared)
-        for subscription in list(self._subscriptions):
+        with self._lock:  # after the answer to `living`, which may have been made before
+            (self._alive.add if appeared else self._alive.discard)(source)
+            for watcher in self._watchers:
+                watcher(source, appeared)
+            subscriptions = list(self._subscriptions)
+        for subscription in subscriptions:
             if not appeared:
                 subscription.gone(source)
             elif source != self.source:

@@ -36,6 +36,9 @@ SNAPSHOT_S = 5.0
 HOLD_NS, RETRY_NS = 3_000_000_000, 10_000_000_000
 """How long events wait for a snapshot, and when one that did not come is asked for again."""
 
+LONGEST_HOLD_NS = 4 * HOLD_NS
+"""Where a snapshot came later than the events after it, they wait twice as long for the next, but no longer than this."""
+
 CHECK_NS = 500_000_000
 """Between two checks of the connection."""
 
@@ -51,10 +54,13 @@ class Live:
         self._controllers: set[str] = set()
         self._present: set[str] = set()
         self._arrived: deque[tuple[Snapshot | None, set[str] | None]] = deque()
-        self._asking = False
+        self._asking = self._overtaken = False
         self._incomplete = True
         self._connected = True
         self._check_ns = self._hold_ns = 0
+        self._hold_for_ns = HOLD_NS
+        self._heard: set[str] = set()
+        """Publishers that came or went since a snapshot was asked for: what is said of them with it is older."""
         try:
             self._events = self._backplane.subscribe(None, capacity=CAPACITY, coalesce_s=COALESCE_S)
             self._backplane.watch_publishers(lambda source, present: self._seen.append((source, present)))
@@ -71,6 +77,7 @@ class Live:
             self._adopt(*self._arrived.popleft(), now)
         if not (self._asking and now < self._hold_ns):
             batch = self._events.take(BATCH, 0)
+            self._overtaken |= self._asking and bool(batch)
             if Missed in {type(item.event) for item in batch}:
                 self._ask()
             known, new = self._split(batch) if self._cursors else ([], batch)
@@ -104,6 +111,7 @@ class Live:
     def _fold_publishers(self, now: int) -> None:
         while self._seen:
             source, present = self._seen.popleft()
+            self._heard.add(source)
             self._publisher(source, present, now)
             if present and source.rpartition(".")[0] in self._controllers:
                 self._ask()  # a controller is back
@@ -112,6 +120,7 @@ class Live:
         self._check_ns = now + CHECK_NS
         connected = self._backplane.connected
         if self._connected and not connected:
+            self._heard |= self._present
             for source in list(self._present):  # of those behind the router, no message comes
                 self._publisher(source, False, now)
         if connected and (not self._connected or (self._incomplete and now > self._hold_ns + RETRY_NS)):
@@ -126,8 +135,8 @@ class Live:
     def _ask(self) -> None:
         if self._asking:
             return
-        self._asking = True
-        self._hold_ns = time.time_ns() + HOLD_NS
+        self._asking, self._overtaken, self._heard = True, False, set()
+        self._hold_ns = time.time_ns() + self._hold_for_ns
         threading.Thread(target=self._fetch, name="waystage-snapshot", daemon=True).start()
 
     def _fetch(self) -> None:
@@ -146,7 +155,7 @@ class Live:
         self._asking = False
         self._incomplete = found is None
         if present is not None:
-            for source in present | self._present:
+            for source in (present | self._present) - self._heard:
                 self._publisher(source, source in present, now)
         if found is None:
             return
@@ -158,6 +167,9 @@ class Live:
         self._cursors = found.cursors
         self._feed.change(lambda model: model.adopt(state, found.cursors.items()))
         self._controllers |= self._feed.model.controllers
+        if self._overtaken:  # events were folded that this snapshot may not have
+            self._hold_for_ns = min(2 * self._hold_for_ns, LONGEST_HOLD_NS)
+            self._ask()
 
     def _split(self, batch: list[Envelope]) -> tuple[list[Envelope], list[Envelope]]:
         """Events that the snapshot includes, and the others."""
