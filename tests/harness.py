@@ -92,20 +92,30 @@ def wait_until(
         time.sleep(0.01)
 
 
+_given: set[int] = set()
+"""Ports that tests of this process have."""
+
+
 def free_port() -> int:
     """A port of the loopback interface that is free, and that the system gives to no socket which asks for any.
 
-    One that it gives would be given again, to a test beside this one, before the program that it is for listens.
+    One that it gives would be given again, to a test beside this one, before the program that it is for listens. Each
+    process of a run of tests has other ports.
     """
     least = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     while True:
-        port = random.randrange(10_000, least)
+        port = random.randrange(10_000 + process, least, processes)
+        if port in _given:
+            continue
         with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
             try:
                 tcp.bind(("127.0.0.1", port))
                 udp.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
 
 

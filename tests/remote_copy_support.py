@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness import WAIT_S, Ran, command, ran, wait_until
+from harness import WAIT_S, Ran, command, free_port, ran, wait_until
 from waystage._native import WanServer, wan_make_key, wan_read_key
 from waystage.native_options.peers import Peer
 from waystage.native_options.servers import ServerOptions, ServerRoot, ServerUser
@@ -70,7 +70,8 @@ class Site:
         return path
 
     def serve(self, top: str = "", user: str = "", root: str = "privileged = true") -> None:
-        """Start the real server; a second time on the port that it had."""
+        """Start the real server; a second time on the port that it had, which no other process was given meanwhile."""
+        self.port = self.port or free_port()
         ready = self.folder / "ready"
         words = ("serve", "--config", self.config(top, user, root), "--ready-file", ready, "--json")
         self.process = subprocess.Popen(

@@ -38,13 +38,15 @@ def test_a_tree_with_everything_goes_there_and_comes_back(site: Site, tmp_path: 
 
 
 def test_statistics_tell_each_second(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(bytes(3 << 20))
+    # For some seconds longer than it takes to write three lines: a busy machine leaves some out.
+    (tmp_path / "large").write_bytes(bytes(6 << 20))
     site.serve()
     words = ("--bandwidth-limit", "1M", "--statistics", tmp_path / "lines")
     there = site.copy(tmp_path / "large", f"127.0.0.1:{site.data}/new", *words).expect()
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text(encoding="utf-8").splitlines()]
     assert len(lines) >= 3
-    assert all(line["connection"]["sent_packets"] > 0 for line in lines[1:])
+    moved = [line for line in lines if line["counts"]["bytes"]]
+    assert len(moved) >= 3 and all(line["connection"]["sent_packets"] > 0 for line in moved)
     assert lines[-1]["counts"] == there.json["counts"]
     assert [line["seconds"] for line in lines] == sorted(line["seconds"] for line in lines)
 
