@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness import wait_until
+from harness import free_port, wait_until
 from openflow_peer import Recorder
 from waystage.interconnect.openflow import OpenFlowError, OpenFlowServer
 from waystage.interconnect.rules import (
@@ -261,9 +261,9 @@ def test_a_port_in_use_gives_one_clear_error(server: OpenFlowServer) -> None:
 def test_stopping_ends_every_thread_and_frees_the_port(seen: Recorder) -> None:
     before = set(threading.enumerate())
     for _ in range(3):
-        server = OpenFlowServer(seen, ("127.0.0.1", 0))
+        port = free_port()  # no other process is given it between the two
+        server = OpenFlowServer(seen, ("127.0.0.1", port))
         server.start()
-        port = server.port
         with socket.create_connection(("127.0.0.1", port)) as idle:
             idle.recv(8)
             server.stop()

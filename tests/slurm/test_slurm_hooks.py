@@ -133,11 +133,11 @@ def test_starts_and_ends_that_no_hook_saw_are_found(tmp_path: Path) -> None:
         JobLine(job_id="5", state="RUNNING", nodes="c[2-3]"),
         JobLine(job_id="6", state="PENDING", nodes=""),
     ]
-    assert hooks.reconcile(store, jobs, age_s=5) == 3
+    assert hooks.reconcile(store, jobs, age_s=3600) == 3
     sent: list[Fact] = []
     store.deliver(sent.append)
     assert {(fact.job_id, fact.nodes) for fact in sent} == {("5", ("c2", "c3")), ("2", ()), ("3", ())}
-    assert hooks.reconcile(store, jobs, age_s=5) == 0
+    assert hooks.reconcile(store, jobs, age_s=3600) == 0
 
 
 def test_a_job_keeps_its_transfers_in_a_comment_that_users_cannot_set() -> None:
