@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness import WAIT_S
+from waystage.backplane import Backplane, BackplaneConfig, Subscription
+from waystage.backplane.inbox import Arrival
 from waystage.controllers.site import SiteError, site_from, start
 from waystage.controllers.site_facts import declared, withdrawn
 from waystage.events import Envelope, FileSystemDeclared, WidePathDeclared
+from waystage.interconnect.graphml import read_topology
 from waystage.state import State
 
 SCRATCH = {"name": "scratch", "targets": 24, "bytes_per_s": "118 MB", "slowdown": [[1, 1], [8, 3.19]]}
@@ -48,6 +54,23 @@ def test_what_a_site_declares_is_in_the_state_until_it_is_left_out(tmp_path: Pat
     )
     again = state_of(tmp_path, file_systems=[SCRATCH | {"name": "home"}])
     assert set(again.file_systems) == {"home"} and not again.wide_paths
+
+
+def test_a_controller_that_has_started_knows_its_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer = Subscription.offer
+
+    def late(self: Subscription, *items: Arrival) -> None:
+        time.sleep(0.3)
+        offer(self, *items)
+
+    monkeypatch.setattr(Subscription, "offer", late)
+    with contextlib.closing(start(config(tmp_path, topology="paper", file_systems=[SCRATCH]))):
+        endpoint = f"unixsock-stream/{tmp_path}/b.sock"
+        with Backplane.open(BackplaneConfig(connect=(endpoint,))) as client:
+            state = State.restore(bytes(client.snapshot(WAIT_S).state))
+    assert state.topology == read_topology("paper") and "scratch" in state.file_systems
 
 
 @pytest.mark.parametrize(

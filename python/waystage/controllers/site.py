@@ -8,6 +8,7 @@ Must not know: command lines, signals.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,7 +39,12 @@ from waystage.jobs.database import JobDatabase
 from waystage.local_rpc import LocalRpcError
 from waystage.policies.base import SHIPPED, PolicyError
 
+log = logging.getLogger(__name__)
+
 Tier = Literal["global", "application", "node"]
+
+KNOWN_S = 5.0
+"""How long a start waits until the state has the topology and the facts of the configuration."""
 
 
 class OpenFlowConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,6 +195,10 @@ def _start_global(config: SiteConfig) -> Site:
                 controller.publish_topology(topology)
         for event in (*gone, *facts):
             controller.publish(event)
+        if not backplane.confirm_published(timeout=KNOWN_S):
+            log.warning(
+                "the controller's own facts are not journalled after %g s: is the disk slow?", KNOWN_S
+            )
         agent = _serve_flows(config, backplane, stack)
         return Site(config, stack.pop_all(), backplane.source, agent)
 
