@@ -50,13 +50,15 @@ class JobKeeper:
 
     def _catch_up(self, known: Iterable[Envelope]) -> None:
         """Publishers that have ended cannot be asked, and the journal answers nothing before the controller starts."""
-        places = self._cursors.load()
+        places, done = self._cursors.load(), list[tuple[str, str, int]]()
         for item in known:  # repeated notifications change nothing
             name = keys.type_name(item.event)
             if self._cursors.lost or item.seq > places.get(item.source, {}).get(name, 0):
                 self._record(item)
                 if item.seq and isinstance(item.event, JOB_EVENTS):
-                    self._cursors.save([(item.source, name, item.seq)])
+                    done.append((item.source, name, item.seq))
+        if done:
+            self._cursors.save(done)
 
     def _record(self, item: Envelope) -> None:
         said = False
