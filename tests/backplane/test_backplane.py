@@ -367,7 +367,7 @@ def test_a_publisher_that_goes_while_those_present_are_asked_for_is_not_kept_as_
         found = ask(session, key, timeout)
         publisher.close()
         wait_until(lambda: not ask(session, key, timeout), what="the end of the publisher")
-        time.sleep(0.3)  # for a watcher that would be told of it now
+        time.sleep(0.3)  # for a watcher that would hear of it now
         return found
 
     with _client(unix_endpoint, "watcher") as watcher:

@@ -1,7 +1,7 @@
 """Users' complaints about collective I/O, and traps of implementations: each is a case of shim/tests/io_case_list.c.
 
-All complaints run in one launch of an implementation, and all traps in another. The same program without Waystage is the
-oracle of files and lines.
+All complaints run in one launch of an implementation, and all traps in another. The same program without Waystage is
+the oracle of files and lines.
 """
 
 from __future__ import annotations

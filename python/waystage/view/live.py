@@ -37,7 +37,7 @@ HOLD_NS, RETRY_NS = 3_000_000_000, 10_000_000_000
 """How long events wait for a snapshot, and when one that did not come is asked for again."""
 
 LONGEST_HOLD_NS = 4 * HOLD_NS
-"""Where a snapshot came later than the events after it, they wait twice as long for the next, but no longer than this."""
+"""Where a snapshot came later than events after it, these wait twice as long for the next, but no longer than this."""
 
 CHECK_NS = 500_000_000
 """Between two checks of the connection."""
