@@ -210,6 +210,52 @@ def test_every_benchmark_says_beforehand_how_long_it_takes() -> None:
         assert 0 < quick <= full, name
 
 
+@pytest.mark.parametrize(
+    ("flags", "announced"),
+    [(("--time-limit", "100"), True), (("--quick",), False), ((), False), (("--repetitions", "1"), False)],
+)
+def test_a_smallest_turn_that_is_longer_than_the_limit_is_announced(
+    folder: Path, waystage: Waystage, flags: tuple[str, ...], announced: bool
+) -> None:
+    (folder / "long.py").write_text(
+        '"""What is announced."""\nTAKES_S = 900, 80\nLEAST_S = 120, 40\n'
+        "def run(options):\n    return {'figures': {'one': 1}}\n"
+    )
+    ran = waystage("bench", "long", "--json", *flags)
+    assert ("its smallest turn takes about 2 min, longer than the limit of 100 s" in ran.err) == announced
+    assert ("smallest" in ran.err) == announced
+
+
+CASES = '''"""Which of two cases is measured."""
+import time
+from waystage.bench import take_turns
+TAKES_S = 120, 3
+def wait(turn):
+    time.sleep(0.3)
+    return {"seconds": 0.3}
+def run(options):
+    contestants = {(who, case): wait for case in ("near", "far") for who in ("one", "other")}
+    turns = take_turns(options, contestants, turns=5, case=lambda name: name[1])
+    figures = {case: lambda case=case: turns.median(("one", case), "seconds") for case in ("near", "far")}
+    return {"figures": options.limit.known(figures), "details": turns.details()}
+'''
+
+
+@pytest.mark.parametrize("flags", [("--json",), ()])
+def test_a_run_that_ends_within_a_turn_has_the_figures_of_its_cases_and_names_the_others(
+    folder: Path, waystage: Waystage, flags: tuple[str, ...]
+) -> None:
+    (folder / "cases.py").write_text(CASES)
+    ran = waystage("bench", "cases", "--time-limit", "0.9", *flags)
+    assert ran.code in (0, 7), ran.err
+    if not flags:
+        assert "not measured: far" in ran.out.splitlines()
+        return
+    assert ran.json["figures"] == {"near": 0.3}
+    assert ran.json["details"]["missing"] == ["far"]
+    assert ran.json["details"]["runs"].keys() == {"one, near", "other, near"}
+
+
 def test_make_bench_runs_every_benchmark() -> None:
     listed = re.search(
         r"^BENCH \?= (.*?[^\\])$", (Path(__file__).parents[2] / "Makefile").read_text(), re.M | re.S

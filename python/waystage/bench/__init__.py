@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from waystage.bench.options import BenchError, BenchOptions, Limit, NoBenchmark, Stopped
 from waystage.bench.programs import installed, measure_apart, own_process, run_program, timed, timing
-from waystage.bench.runner import benchmarks, durations, load_module, run_benchmark
+from waystage.bench.runner import benchmarks, durations, least_durations, load_module, run_benchmark
 from waystage.bench.turns import Figures, TurnFailed, Turns, take_turns
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "benchmarks",
     "durations",
     "installed",
+    "least_durations",
     "load_module",
     "measure_apart",
     "own_process",

@@ -7,6 +7,7 @@ Must not know: what a benchmark measures.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+CTRL_C = "Ctrl-C"
+"""Why a run that was interrupted ended."""
 
 
 class BenchError(RuntimeError):
@@ -39,14 +42,17 @@ class Limit:
     """The time limit of a run, why it ended early, and what it has measured.
 
     `seconds` is None where there is no limit. `stopped` is None until the run ends early. `parts` are the turns so
-    far, in the order in which they were begun.
+    far, in the order in which they were begun; `missing` are the cases and parts that were not measured.
     """
 
     seconds: float | None = None
     stopped: str | None = None
     parts: list[Measured] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
     _steps_done: int = 0
+    _longest_s: float = 0.0
+    """Of all steps of the run."""
 
     def over(self, needed_s: float = 0.0) -> bool:
         """Whether a step of `needed_s` seconds would end after the limit; then the run is marked as stopped."""
@@ -60,8 +66,10 @@ class Limit:
         """The items, until the next would probably end after the limit; the first one of a run always.
 
         A step is taken to last as long as the longest one before it. Where `parts` of a run are left, this one included, it
-        gets that share of the time left, and its first item always.
+        gets that share of the time left, and its first item always. There are none after Ctrl-C.
         """
+        if self.interrupted:
+            return
         begin = time.monotonic()
         left = None if self.seconds is None else self.seconds - (begin - self._began)
         longest, first = 0.0, parts > 0 or not self._steps_done
@@ -75,7 +83,54 @@ class Limit:
                 return
             yield item
             longest, first = max(longest, time.monotonic() - now), False
+            self._longest_s = max(self._longest_s, longest)
             self._steps_done += 1
+
+    def shares(
+        self, parts: Iterable[T], label: Callable[[T], str] = str, *, least_s: float = 0.0
+    ) -> Iterator[tuple[T, int]]:
+        """The parts of a run that still have time, each with how many are left, itself included, as `steps` takes them.
+
+        The first one always. A part is taken to last at least as long as the longest step of the run so far, and
+        `least_s` seconds. Those without time are `missing`, by their `label`.
+        """
+        left = list(parts)
+        for number, part in enumerate(left):
+            spent = time.monotonic() - self._began
+            late = self.seconds is not None and spent + max(self._longest_s, least_s) > self.seconds
+            if self.interrupted or (number and late):
+                self.stopped = self.stopped or f"the time limit of {self.seconds:g} s"
+                self.missing += map(label, left[number:])
+                return
+            yield part, len(left) - number
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C has ended the run."""
+        return self.stopped == CTRL_C
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C ends the body, and the run after it: what was measured before is the result."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.stopped = CTRL_C
+
+    def known(self, figures: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+        """The figures, each derived by a call; where cases are `missing`, without those that need what was not measured.
+
+        A call needs it where it raises LookupError, ValueError or BenchError: a case that has no value, the least of no
+        values, a median of no turns.
+        """
+        found: dict[str, float] = {}
+        for name, derive in figures.items():
+            try:
+                found[name] = derive()
+            except (LookupError, ValueError, BenchError):
+                if not self.missing:
+                    raise
+        return found
 
 
 def _no_progress(what: str, share: float) -> None:

@@ -8,16 +8,21 @@ In a turn every contestant measures once, one after the other, so that a slow mi
 multiple interleaved trials (Abedi and Brecht, "Conducting Repeatable Experiments in Highly Variable Cloud Computing
 Environments", ICPE 2017). The order changes from turn to turn by rotation and reversal, so that each contestant is
 early and late equally often, also in few turns.
+
+A turn of many cases may take longer than a run has. `take_turns` then takes turns case by case: all contestants of one
+case measure, then those of the next, so that whatever ends the run, peers have measured as often as ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from waystage.bench.options import BenchError, BenchOptions, Stopped
 from waystage.machine import CpuWatch
 from waystage.stats import median, median_spread
+
+T = TypeVar("T")
 
 Name = str | tuple[str, ...]
 """A contestant, or a contestant in a case: `"rsync"`, `("rsync", "10 ms, 1 %")`."""
@@ -37,27 +42,39 @@ class Turns:
     """Every contestant's measurements, each with `turn`, `idle_pct` of the machine and, where dropped, `invalid`: why.
 
     Statistics are over valid measurements; over all of a contestant where none is valid, and then `valid` is False.
+    `count` is the number of turns, the largest of all cases; `missing` are the cases without a complete turn.
     """
 
-    def __init__(self, count: int, names: Sequence[Name]) -> None:
+    def __init__(
+        self, count: int, names: Sequence[Name], case: Callable[[Any], str] = lambda name: ""
+    ) -> None:
         self.count = count
         self.names = list(names)
+        self.cases: dict[str, list[Name]] = {}
+        for name in names:
+            self.cases.setdefault(case(name), []).append(name)
+        self.missing: list[str] = []
         self.warm_up: dict[Name, list[Figures]] = {name: [] for name in names}
         self._rows: dict[Name, list[Figures]] = {name: [] for name in names}
+        self._turns_of = dict.fromkeys(self.cases, count)
 
     def add(self, name: Name, row: Figures) -> None:
         (self.warm_up if row["turn"] < 0 else self._rows)[name].append(row)
 
-    def cut(self, count: int) -> None:
-        """Keep the first `count` turns: the run has ended early, and the next one is not complete."""
-        self.count = count
-        for name, rows in self._rows.items():
-            self._rows[name] = [row for row in rows if row["turn"] < count]
+    def cut(self, complete: Mapping[str, int]) -> None:
+        """Keep this many turns of each case: the run may have ended early, in one that is not complete."""
+        self.count = max(complete.values(), default=0)
+        self._turns_of = dict(complete)
+        self.missing = [case for case in self.cases if not complete[case]]
+        for case, names in self.cases.items():
+            for name in names:
+                self._rows[name] = [row for row in self._rows[name] if row["turn"] < complete[case]]
+        self.names = [name for case, names in self.cases.items() if complete[case] for name in names]
 
     @property
     def valid(self) -> bool:
-        """Whether every contestant has a valid measurement."""
-        return all(any("invalid" not in row for row in rows) for rows in self._rows.values())
+        """Whether every contestant of a measured case has a valid measurement."""
+        return all(any("invalid" not in row for row in self._rows[name]) for name in self.names)
 
     def rows(self, name: Name) -> list[Figures]:
         """The measurements that count; empty for a contestant that failed in every turn."""
@@ -104,7 +121,7 @@ class Turns:
             "dropped": self.dropped(),
             "medians": {label(name): dict(self._summaries(name)) for name in self.names},
             "runs": {label(name): [_rounded(row) for row in self._rows[name]] for name in self.names},
-        }
+        } | ({"turns_by_case": self._turns_of} if len(set(self._turns_of.values())) > 1 else {})
 
     def _summaries(self, name: Name) -> Iterator[tuple[str, dict[str, Any]]]:
         rows = self.rows(name)
@@ -124,43 +141,54 @@ def take_turns(
     *,
     turns: int,
     quick: int = 1,
-    at_most: int | None = None,
+    at_most: int | Mapping[str, int] | None = None,
     warm_up: int = 0,
     least_idle_pct: float = 0.0,
     invalid: Callable[[Figures], str | None] = lambda figures: None,
+    case: Callable[[Any], str] = lambda name: "",
+    parts: int = 0,
 ) -> Turns:
     """Measure every contestant (by `Name`) in `turns` turns, in a quick run in `quick`.
 
-    `--repetitions` replaces both numbers; there are never more than `at_most`.
+    `--repetitions` replaces both numbers; there are never more than `at_most`, of all cases or by case.
     The first `warm_up` turns do not count. A measurement is dropped where `invalid` returns a reason, where the
     machine was less than `least_idle_pct` idle meanwhile, or where the contestant raises TurnFailed.
 
     The complete turns are the result where the time limit or Ctrl-C ends the run. Raises Stopped where there is none.
+    Where `case` tells the case of a contestant, a turn consists of one turn of each case, which is complete by itself;
+    cases that have none are then `missing`. Where `parts` of the run are left, this one included, it gets that share
+    of the time left.
     """
     count = options.repetitions or (quick if options.quick else turns)
-    count = min(count, at_most or count)
-    names: list[Name] = list(contestants)
-    found = Turns(count, names)
+    found = Turns(count, list(contestants), case)
     options.limit.parts.append(found)
-    steps = (warm_up + count) * len(names)
-    complete = 0
-    try:
-        for number in options.limit.steps(range(warm_up + count)):
-            turn = number - warm_up
+    most = dict.fromkeys(found.cases, count)
+    for each in most:
+        bound = at_most.get(each) if isinstance(at_most, Mapping) else at_most
+        most[each] = min(count, bound or count)
+    steps = [
+        (number, each)
+        for number in range(warm_up + max(most.values(), default=0))
+        for each in order(list(most), number)
+        if number < warm_up + most[each]
+    ]
+    complete = dict.fromkeys(found.cases, 0)
+    with options.limit.interruptible():
+        for done, (number, each) in enumerate(options.limit.steps(steps, parts)):
+            names, turn = found.cases[each], number - warm_up
             for place, name in enumerate(order(names, number)):
-                what = f"{label(name)}, {f'turn {turn + 1} of {count}' if turn >= 0 else 'warm-up'}"
-                options.progress(what, (number * len(names) + place) / steps)
+                what = f"{label(name)}, {f'turn {turn + 1} of {most[each]}' if turn >= 0 else 'warm-up'}"
+                options.progress(what, (done + place / len(names)) / len(steps))
                 found.add(name, _measured(contestants[name], turn, least_idle_pct, invalid))
-            complete = max(turn + 1, 0)
-    except KeyboardInterrupt:
-        options.limit.stopped = "Ctrl-C"
+            complete[each] = max(turn + 1, 0)
     found.cut(complete)
-    if not complete:
+    if not found.count:
         raise Stopped(f"ended by {options.limit.stopped} before every contestant was measured")
+    options.limit.missing += found.missing
     return found
 
 
-def order(names: Sequence[Name], turn: int) -> list[Name]:
+def order(names: Sequence[T], turn: int) -> list[T]:
     """The order in a turn: reversed every other turn, rotated by one every two turns."""
     first = turn // 2 % max(len(names), 1)
     rotated = [*names[first:], *names[:first]]

@@ -90,6 +90,7 @@ def command(
         Stopped,
         benchmarks,
         durations,
+        least_durations,
         run_benchmark,
     )
 
@@ -112,6 +113,10 @@ def command(
                 f"{name} takes about {takes} and begins no turn that would end after {time_limit:g} s;"
                 " Ctrl-C ends it and prints what was measured"
             )
+        least_s = (least_durations(name) or (0, 0))[1 if quick else 0]
+        if time_limit is not None and least_s > time_limit:
+            least = _takes(least_durations(name), quick)
+            output.note(f"its smallest turn takes about {least}, longer than the limit of {time_limit:g} s")
         with output.progress() as progress:
             options = BenchOptions(quick, repetitions, out, progress, inputs, Limit(time_limit))
             result = run_benchmark(name, options)
@@ -158,6 +163,7 @@ def as_text(result: dict[str, Any]) -> str:
         if isinstance(turns, dict) and {"medians", "dropped"} <= turns.keys():
             parts += ["", *([title] if title else []), _medians(turns)]
             parts += [f"dropped: {line}" for line in turns["dropped"]]
+    parts += [f"not measured: {case}" for case in result["details"].get("missing", [])]
     parts.append("")
     warning = "  SHORT OF CPU: the figures are limited by this machine" if machine["short_of_cpu"] else ""
     parts += [
