@@ -33,19 +33,22 @@ RUN_S = 3
 MOST_PAUSE_S, MOST_AWAY_S = 5.0, 1.0
 ANSWER_S = 30.0
 PATIENCE_S = 300.0
+FINISH_S = 40.0
+"""Usual time of the jobs that are left after the last kill; a run with a limit keeps it."""
+
 ACTIVE = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED"}
 
 
 def slurm_kills(kills: int, chance: random.Random, options: BenchOptions) -> dict[str, Any]:
     """`lost_jobs`, `wrong_bytes`, `stuck`, the number of `jobs`, and the `kills` of each victim that met something.
 
-    Interrupted (Ctrl-C), it kills no more, waits for its jobs, and tells what it has.
+    Interrupted (by Ctrl-C or the time limit), it kills no more, waits for its jobs, and tells what it has.
     """
     killed = dict.fromkeys(VICTIMS, 0)
     with slurm_site("wscrash", "burst-buffer") as site:
         jobs = _Jobs(site)
         try:
-            for number in options.limit.steps(range(kills)):
+            for number in options.limit.steps(range(kills), parts=1, reserve_s=FINISH_S):
                 victim = VICTIMS[number % len(VICTIMS)]
                 options.progress(f"kill {number + 1} of {kills} under Slurm: {victim}", number / kills)
                 jobs.fill()

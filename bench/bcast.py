@@ -10,7 +10,8 @@ first ones, in which `waystage mpi --multicast` measures both ways.
 `best_8_x`, `best_16_x`: the largest ratio, over cases with load and from 64 KiB on, of the fastest algorithm's time to
 ours; `best_x` is the smaller of both. `worst_x`: the smallest such ratio of any case; `worst_x_default`: the smallest
 against Open MPI's own choice, which a program without Waystage has. `wrong_bytes`: at all ranks, over a link that loses
-1 % of the packets each way, and in all other runs. Bars: `best_x` 2, `worst_x` 0.98, `wrong_bytes` 0.
+1 % of the packets each way, and in all other runs. Bars: `best_x` 2, `worst_x` 0.98, `wrong_bytes` 0. A case is an
+order of ranks with or without load: a run that ends early has the first cases of all contestants, and names the others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 from _mpi_times import figures_of, ranks
 
 from waystage import mpi_multicast, mpi_paths
-from waystage.bench import BenchOptions, take_turns
+from waystage.bench import BenchOptions, Turns, take_turns
 from waystage.interconnect.generate import leaf_spine
 from waystage.stats import median
 from waystage.worlds.lab import loss
@@ -43,7 +44,8 @@ SIZES = (65_536, 262_144, 1 << 20)
 SIZES_QUICK = (262_144,)
 WARM_UP, CALLS, CALLS_QUICK = 6, 8, 4
 TURNS, TURNS_QUICK = 3, 1
-TAKES_S = 900, 90
+TAKES_S = 2400, 90
+LEAST_S = 150, 60
 LIMIT_S = 180
 LOST = 0.01
 SETTLES_S = 2.5
@@ -66,6 +68,10 @@ SEGMENT = 32_768
 """Bytes; without it an algorithm that is named is not pipelined. Those that have no segments do not look at it."""
 
 OURS, DEFAULT = "multicast", "default"
+CONTESTANTS = (OURS, DEFAULT, *ALGORITHMS)
+CASES = (("cyclic", "load"), ("block", "load"), ("block", "idle"), ("cyclic", "idle"))
+"""In the order in which they are measured: those with load first, which `best_x` is about."""
+
 SOURCE = Path(__file__).with_name("_bcast.c")
 STREAM = """
 import socket, sys
@@ -95,7 +101,8 @@ def run(options: BenchOptions) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="waystage-bcast-") as folder:
         program = Path(folder) / "bcast"
         subprocess.run(["mpicc", "-O2", "-o", program, SOURCE], check=True)
-        for hosts, (leaves, per_leaf, spines) in shapes.items():
+        for hosts, left in options.limit.shares(shapes, "{} hosts".format):
+            leaves, per_leaf, spines = shapes[hosts]
             topology = leaf_spine(
                 leaves,
                 per_leaf + 1,
@@ -109,8 +116,19 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 measured = _Measured(
                     lab, program, sizes, CALLS_QUICK if options.quick else CALLS, Path(folder)
                 )
-                contestants = {name: _of(measured, name) for name in (OURS, DEFAULT, *ALGORITHMS)}
-                turns = take_turns(options, contestants, turns=TURNS, quick=TURNS_QUICK)
+                contestants = {
+                    (name, f"{hosts} hosts, {order} {load}"): _of(measured, name, order, load)
+                    for order, load in CASES
+                    for name in CONTESTANTS
+                }
+                turns = take_turns(
+                    options,
+                    contestants,
+                    turns=TURNS,
+                    quick=TURNS_QUICK,
+                    case=lambda name: name[1],
+                    parts=left,
+                )
                 rows += _cells(turns, hosts)
                 loss.lose(lab, topology.core_switches[0], topology.edge_switches[-1], LOST)
                 loss.lose(lab, topology.core_switches[-1], topology.edge_switches[-1], LOST)
@@ -118,7 +136,10 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 wrong += measured.wrong
                 details[f"{hosts}_hosts"] = turns.details()
     loaded = [row for row in rows if row["load"]]
-    best = {hosts: max(row["x_best"] for row in loaded if row["hosts"] == hosts) for hosts in shapes}
+    best = {
+        hosts: max(row["x_best"] for row in loaded if row["hosts"] == hosts)
+        for hosts in sorted({row["hosts"] for row in loaded})
+    }
     return {
         "figures": {
             "best_x": round(min(best.values()), 2),
@@ -132,48 +153,44 @@ def run(options: BenchOptions) -> dict[str, Any]:
     }
 
 
-def _cells(turns: Any, hosts: int) -> list[dict[str, Any]]:
+def _cells(turns: Turns, hosts: int) -> list[dict[str, Any]]:
     """One row a case and size, of medians over turns."""
     found = []
-    for name in [name for name in turns.rows(OURS)[0] if "/" in name]:
-        case, _, size = name.rpartition("/")
-        seconds = {who: turns.median(who, name) for who in (OURS, DEFAULT, *ALGORITHMS)}
-        fastest = min(ALGORITHMS, key=lambda who: seconds[who])
-        found.append(
-            {
-                "hosts": hosts,
-                "order": case.split()[0],
-                "load": case.endswith("load"),
-                "bytes": int(size),
-                "ours_ms": round(1e3 * seconds[OURS], 2),
-                "fastest": fastest,
-                "x_best": seconds[fastest] / seconds[OURS],
-                "x_default": seconds[DEFAULT] / seconds[OURS],
-            }
-        )
+    for case in [case for case in turns.cases if case not in turns.missing]:
+        order, load = case.split()[-2:]
+        for size in [key for key in turns.rows((OURS, case))[0] if key.isdigit()]:
+            seconds = {who: turns.median((who, case), size) for who in CONTESTANTS}
+            fastest = min(ALGORITHMS, key=lambda who: seconds[who])
+            found.append(
+                {
+                    "hosts": hosts,
+                    "order": order,
+                    "load": load == "load",
+                    "bytes": int(size),
+                    "ours_ms": round(1e3 * seconds[OURS], 2),
+                    "fastest": fastest,
+                    "x_best": seconds[fastest] / seconds[OURS],
+                    "x_default": seconds[DEFAULT] / seconds[OURS],
+                }
+            )
     return found
 
 
-def _of(measured: _Measured, name: str) -> Any:
-    return lambda turn: measured(name)
+def _of(measured: _Measured, name: str, order: str, load: str) -> Any:
+    return lambda turn: measured(name, order, load)
 
 
 class _Measured:
-    """Runs every case with a contestant."""
+    """Runs a case with a contestant."""
 
     def __init__(self, lab: Lab, program: Path, sizes: tuple[int, ...], calls: int, folder: Path) -> None:
         self._lab, self._program, self._sizes, self._calls, self._folder = lab, program, sizes, calls, folder
         self._component = mpi_multicast.build()
         self.wrong = 0
 
-    def __call__(self, name: str) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for load in ("idle", "load"):
-            with _streams(self._lab) if load == "load" else _nothing():
-                for order in ("block", "cyclic"):
-                    for size, seconds in self._run(name, order).items():
-                        found[f"{order} {load}/{size}"] = median(seconds[WARM_UP:])
-        return found
+    def __call__(self, name: str, order: str, load: str) -> dict[str, float]:
+        with _streams(self._lab) if load == "load" else _nothing():
+            return {size: median(seconds[WARM_UP:]) for size, seconds in self._run(name, order).items()}
 
     def over_loss(self) -> dict[str, int]:
         """What all ranks counted; wrong bytes are added."""

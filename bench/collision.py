@@ -25,6 +25,7 @@ EXPERIMENT = Path(__file__).parents[1] / "experiments" / "staging-collision.yaml
 SETS = 20
 QUICK_SETS = 2
 TAKES_S = 700, 80
+LEAST_S = 50, 50
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

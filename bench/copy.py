@@ -8,9 +8,10 @@ begin with the source in memory, cold ones with the kernel's caches dropped. Fig
 `details` has the cold ones and the time until all is on disk. No command forces data out, as none of them does by
 default.
 
-Ours keeps times, modes, owners, links and extended attributes, and renames files into place when they are complete.
-`cp -r` keeps none of them and writes under the final name; it is a peer nevertheless, and `cp -a` is shown beside.
-`verified_x_best` is the slower of both sizes.
+Ours keeps times, modes, owners, links and extended attributes, and renames files into place when they are complete. `cp
+-r` keeps none of them and writes under the final name; it is a peer nevertheless, and `cp -a` is shown beside.
+`verified_x_best` is the slower of both sizes. A size, warm or cold, is a case: a run that ends early has the cases that
+come first, and names the others.
 
 The floor is `_copy_floor.c`: the system calls that a copy of each file takes, by as many threads, without journal, checks
 of paths, hashes and decisions. `small_x_floor` is its time over ours; `verify_x_floor` is that where each file is read
@@ -23,7 +24,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -31,12 +31,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from waystage.bench import BenchError, BenchOptions, Figures, Turns, installed, run_program, take_turns
+from waystage.bench import BenchError, BenchOptions, Figures, installed, run_program, take_turns
 
 SMALL_FILES, SMALL_BYTES, SMALL_PER_DIRECTORY = 100_000, 10_000, 500
 LARGE_FILES, LARGE_BYTES = 10, 1 << 30
 QUICK_SCALE = 0.02
 WARM_TURNS, COLD_TURNS = 5, 3
+CASES = (("small", "warm"), ("large", "warm"), ("small", "cold"), ("large", "cold"))
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 PIECE = 1 << 20
 
@@ -46,6 +47,7 @@ FLOOR = Path(__file__).with_name("_copy_floor.c")
 THREADS = min(16, 2 * len(os.sched_getaffinity(0)))
 """As many as `waystage copy` takes by itself."""
 TAKES_S = 420, 40
+LEAST_S = 90, 20
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -55,47 +57,80 @@ def run(options: BenchOptions) -> dict[str, Any]:
         installed(program)
     installed("cc", "gcc")
     scale = QUICK_SCALE if options.quick else float(os.environ.get("WAYSTAGE_BENCH_COPY_SCALE", "1"))
-    found: dict[tuple[str, str], Turns] = {}
     given = os.environ.get("WAYSTAGE_BENCH_TREE")
     with tempfile.TemporaryDirectory(prefix="waystage-copy-", dir=given) as folder:
         run_program(["cc", "-O2", "-pthread", "-o", f"{folder}/{FLOOR.stem}", str(FLOOR)])
-        trees = {"small": Path(folder) / "small", "large": Path(folder) / "large"}
-        make_small(trees["small"], round(SMALL_FILES * scale))
-        make_large(trees["large"], max(PIECE, round(LARGE_BYTES * scale) // PIECE * PIECE))
-        for size, tree in trees.items():
-            for cache in ("warm", "cold"):
-                begin = 0.05 + 0.95 * len(found) / 4
-                part = options.part(f"{size}, {cache}", begin, begin + 0.95 / 4)
-                found[size, cache] = _turns(part, tree, Path(folder), cold=cache == "cold")
-            shutil.rmtree(tree)
+        trees = _Trees(Path(folder), scale)
+        contestants = {
+            (size, cache, name): partial(_one, name, trees, size, cache == "cold")
+            for size, cache in CASES
+            for name in commands(Path(folder), Path(folder))
+        }
+        turns = take_turns(
+            options,
+            contestants,
+            turns=WARM_TURNS,
+            at_most={", ".join(case): COLD_TURNS for case in CASES if case[1] == "cold"},
+            case=lambda name: ", ".join(name[:2]),
+        )
+    seconds = turns.medians("seconds")
 
-    def times_best(size: str, name: str, cache: str) -> float:
-        seconds = found[size, cache].medians("seconds")
-        return min(seconds[peer] for peer in PEERS) / seconds[name]
+    def times_best(size: str, name: str, cache: str = "warm") -> float:
+        return min(seconds[size, cache, peer] for peer in PEERS) / seconds[size, cache, name]
 
     def times_floor(size: str, verified: str = "") -> float:
-        return found[size, "warm"].ratio(f"floor{verified}", f"waystage{verified}", "seconds")
+        return seconds[size, "warm", f"floor{verified}"] / seconds[size, "warm", f"waystage{verified}"]
 
-    warm = {size: found[size, "warm"].medians("seconds") for size in trees}
+    sizes = ("small", "large")
+    known = options.limit.known
     return {
-        "figures": {
-            "small_x_best": round(times_best("small", "waystage", "warm"), 2),
-            "large_x_best": round(times_best("large", "waystage", "warm"), 2),
-            "verified_x_best": round(min(times_best(size, "waystage --verify", "warm") for size in trees), 2),
-            "small_x_floor": round(times_floor("small"), 2),
-            "large_x_floor": round(times_floor("large"), 2),
-            "verify_x_floor": round(min(times_floor(size, " --verify") for size in trees), 2),
+        "figures": known(
+            {
+                "small_x_best": lambda: round(times_best("small", "waystage"), 2),
+                "large_x_best": lambda: round(times_best("large", "waystage"), 2),
+                "verified_x_best": lambda: round(
+                    min(times_best(size, "waystage --verify") for size in sizes), 2
+                ),
+                "small_x_floor": lambda: round(times_floor("small"), 2),
+                "large_x_floor": lambda: round(times_floor("large"), 2),
+                "verify_x_floor": lambda: round(min(times_floor(size, " --verify") for size in sizes), 2),
+            }
+        ),
+        "peers": {
+            f"{size}_best": min(PEERS, key=lambda name: seconds[size, "warm", name])
+            for size in sizes
+            if f"{size}, warm" not in turns.missing
         },
-        "peers": {f"{size}_best": min(PEERS, key=lambda name: by[name]) for size, by in warm.items()},
         "details": {
             "scale": scale,
-            "small": {"files": round(SMALL_FILES * scale), "bytes_each": SMALL_BYTES},
-            "large": {"files": LARGE_FILES, "bytes_each": round(LARGE_BYTES * scale) // PIECE * PIECE},
-            "small_x_best_cold": round(times_best("small", "waystage", "cold"), 2),
-            "large_x_best_cold": round(times_best("large", "waystage", "cold"), 2),
-            **{f"{size}, {cache}": turns.details() for (size, cache), turns in found.items()},
+            "small": {"files": trees.small_files, "bytes_each": SMALL_BYTES},
+            "large": {"files": LARGE_FILES, "bytes_each": trees.large_bytes},
+            **known(
+                {
+                    "small_x_best_cold": lambda: round(times_best("small", "waystage", "cold"), 2),
+                    "large_x_best_cold": lambda: round(times_best("large", "waystage", "cold"), 2),
+                }
+            ),
+            **turns.details(),
         },
     }
+
+
+class _Trees:
+    """The trees to copy, in `folder`; each is made when it is first asked for."""
+
+    def __init__(self, folder: Path, scale: float) -> None:
+        self.folder = folder
+        self.small_files = round(SMALL_FILES * scale)
+        self.large_bytes = max(PIECE, round(LARGE_BYTES * scale) // PIECE * PIECE)
+
+    def __call__(self, size: str) -> Path:
+        tree = self.folder / size
+        if not tree.exists() and size == "small":
+            make_small(tree, self.small_files)
+        elif not tree.exists():
+            make_large(tree, self.large_bytes)
+        return tree
 
 
 def commands(tree: Path, copy: Path) -> dict[str, list[str]]:
@@ -114,15 +149,10 @@ def commands(tree: Path, copy: Path) -> dict[str, list[str]]:
     }
 
 
-def _turns(options: BenchOptions, tree: Path, folder: Path, *, cold: bool) -> Turns:
-    copies = folder / f"{tree.name}-{'cold' if cold else 'warm'}"
-    copies.mkdir()
-    names = commands(tree, copies)
-    contestants = {name: partial(_one, name, tree, copies, cold) for name in names}
-    return take_turns(options, contestants, turns=WARM_TURNS, at_most=COLD_TURNS if cold else None)
-
-
-def _one(name: str, tree: Path, copies: Path, cold: bool, turn: int) -> Figures:
+def _one(name: str, trees: _Trees, size: str, cold: bool, turn: int) -> Figures:
+    tree = trees(size)
+    copies = trees.folder / f"{size}-{'cold' if cold else 'warm'}"
+    copies.mkdir(exist_ok=True)
     copy = copies / f"{turn} {name}"
     os.sync()
     if cold:

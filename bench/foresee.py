@@ -11,9 +11,10 @@ The simulator's times are no measurement, and both sides use its model of flows:
 but knows neither programs, arrivals nor the length of computations. `sim-accuracy` says how near the lab is.
 
 As root the mixes also run in the lab (`lab_worst_x_best_fixed`, `lab_mean_x_best_fixed`), against the fixed policies of
-paths, which are all that act there: its stagings come from memory. A full run takes about 40 minutes, `--quick` runs one
-set of `mix-staging` against `demand-separation` there. A run that is interrupted prints what it has; with `--out` the
-sets that are whole and valid stay, and the next run with the same folder goes on after them.
+paths, which are all that act there: its stagings come from memory. A full run takes about 40 minutes, `--quick` runs
+one set of `mix-staging` against `demand-separation` there. A run that ends early has sets of the mixes that come first,
+and names those that it has none of. A run that is interrupted prints what it has; with `--out` the sets that are whole
+and valid stay, and the next run with the same folder goes on after them.
 """
 
 from __future__ import annotations
@@ -50,18 +51,25 @@ FIXED = (
 )
 OURS = PolicyChoice(name="_timed_foresee:Timed", label="foresee", options={"candidates": [*SINGLE, COMBINED]})
 
+LAB = "the lab"
 LAB_CASES, LAB_QUICK = CASES[:3], ("mix-staging",)
 LAB_FIXED = tuple(PolicyChoice(name=name) for name in SINGLE[:3])
 LAB_OURS = PolicyChoice(name="foresee", options={"candidates": list(SINGLE[:3])})
 TAKES_S = 900, 120
+LEAST_S = 120, 60
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     _timed_foresee.clear()
     with tempfile.TemporaryDirectory(prefix="waystage-bench-") as scratch:
         folder = options.out or Path(scratch)
-        cases = {name: _simulated(name, folder / name, options, at) for at, name in enumerate(CASES)}
-        lab = _in_the_lab(options, folder) if os.geteuid() == 0 else {}
+        cases: dict[str, list[RunResult]] = {}
+        lab: dict[str, list[RunResult]] = {}
+        for part, left in options.limit.shares((*CASES, *([LAB] if os.geteuid() == 0 else []))):
+            if part == LAB:
+                lab = _in_the_lab(options, folder)
+            else:
+                cases[part] = _simulated(part, folder, options, left)
     ratios, lab_ratios = _ratios(cases), _ratios(lab)
     wall, cpu = (np.array(seconds) * 1e3 for seconds in (_timed_foresee.WALL_S, _timed_foresee.CPU_S))
     return {
@@ -104,11 +112,20 @@ def run(options: BenchOptions) -> dict[str, Any]:
     }
 
 
-def _simulated(name: str, folder: Path, options: BenchOptions, at: int) -> list[RunResult]:
+def _simulated(name: str, folder: Path, options: BenchOptions, left: int) -> list[RunResult]:
+    """Each set a separate run, as in the lab, for its share of the time where `left` parts of the run are left."""
+    at = CASES.index(name)
     experiment = _experiment(name, (*FIXED, OURS))
     sets = options.repetitions or (QUICK_SETS if options.quick else experiment.sets)
     part = options.part(name, SIM_SHARE * at / len(CASES), SIM_SHARE * (at + 1) / len(CASES))
-    return [SimWorld().run(msgspec.structs.replace(experiment, sets=sets), folder, part.progress)]
+    return [
+        SimWorld().run(
+            msgspec.structs.replace(experiment, sets=1, first_set=number),
+            folder / f"{name}-{number + 1}",
+            part.progress,
+        )
+        for number in options.limit.steps(range(sets), left)
+    ]
 
 
 def _in_the_lab(options: BenchOptions, folder: Path) -> dict[str, list[RunResult]]:
@@ -121,14 +138,15 @@ def _in_the_lab(options: BenchOptions, folder: Path) -> dict[str, list[RunResult
     sets = options.repetitions or (QUICK_SETS if options.quick else own)
     runs = sets * len(names)
     found: dict[str, list[RunResult]] = {name: [] for name in names}
-    with contextlib.suppress(KeyboardInterrupt):
-        turns = ((number, name) for number in options.limit.steps(range(sets)) for name in names)
-        for at, (number, name) in enumerate(turns):
+    with options.limit.interruptible():
+        turns = [(number, name) for number in range(sets) for name in names]
+        for at, (number, name) in enumerate(options.limit.steps(turns, parts=1)):
             experiment = msgspec.structs.replace(experiments[name], sets=1, first_set=number)
             out = folder / f"lab-{name}-{number + 1}"
             begin, end = (SIM_SHARE + (1 - SIM_SHARE) * (at + more) / runs for more in (0, 1))
             part = options.part(f"{name} in the lab", begin, end)
             found[name].append(_kept(out, experiment) or LabWorld().run(experiment, out, part.progress))
+    options.limit.missing += [f"{name} in the lab" for name in names if not found[name]]
     return found
 
 

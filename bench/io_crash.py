@@ -36,7 +36,7 @@ from _io_controller import Controller
 from _io_nodes import Nodes, nodes, tidy
 from numpy.typing import NDArray
 
-from waystage.bench import BenchError, BenchOptions, installed, run_program
+from waystage.bench import BenchError, BenchOptions, Stopped, installed, run_program
 
 KILLS, KILLS_QUICK = 100, 6
 NODES, RANKS = 3, 6
@@ -56,6 +56,7 @@ DELAYS_US = (0, 5_000, 30_000, 100_000)
 SETTLED_ROUNDS = 2
 """The operation in progress at a kill, and one that began after it: at its begin nothing was behind."""
 TAKES_S = 600, 60
+LEAST_S = 60, 40
 
 
 @dataclass
@@ -105,6 +106,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
     ):
         programs = _compiled(Path(folder))
         controller = stack.enter_context(Controller(Path(folder)))
+        stack.enter_context(options.limit.interruptible())
         for number in options.limit.steps(itertools.count()):
             done = written.kills + behind.kills
             enough = done >= kills and behind.runs > 0
@@ -121,6 +123,8 @@ def run(options: BenchOptions) -> dict[str, Any]:
             _one(made, what, f"{os.getpid()}-{number}", controller, chance, counts)
     both = (written, behind)
     done = sum(each.kills for each in both)
+    if done == 0 and options.limit.stopped:
+        raise Stopped(f"ended by {options.limit.stopped} before a process was killed")
     if done == 0:
         raise BenchError("no aggregator process was found to kill")
     return {

@@ -14,6 +14,8 @@ of a message under load is the one with which simulated jobs take as long as the
 fitted to the experiment itself. `job_time_error_pct` is the largest relative error of the mean job time of any
 policy, `worst_job_pct` that of any single job. `same_order` is 1 where both worlds put the policies in the same
 order. One set is one draw of times: the promise is about means.
+
+A run that ends early has fewer sets, and the real programs only where there is time for them; it names those left out.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ run 200
 
 HPCC_EXAMPLE = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
 TAKES_S = 900, 150
+LEAST_S = 130, 120
 
 
 class Application(msgspec.Struct, frozen=True):
@@ -79,6 +82,9 @@ class Application(msgspec.Struct, frozen=True):
 
     nodes: int
     script: Path
+    takes_s: float
+    """Usual time of all its runs: a run with a limit begins it where that is left."""
+
     redraws: bool = False
     topology: str = "sixteen"
 
@@ -164,7 +170,9 @@ def costs_of(result: RunResult, experiment: Experiment, rate: float) -> SimOptio
 def measure_messages(folder: Path, costs: SimOptions, options: BenchOptions) -> tuple[SimOptions, RunResult]:
     """`costs` with what a message costs where jobs share links and processors: experiments/sim-costs-shared.yaml."""
     experiment, _ = load(EXPERIMENTS / "sim-costs-shared.yaml")
-    result = LabWorld().run(experiment, folder / "messages", options.part("messages", 0.05, 0.1).progress)
+    # Times and links come after.
+    world = LabWorld(partial(options.limit.steps, parts=4))
+    result = world.run(experiment, folder / "messages", options.part("messages", 0.05, 0.1).progress)
     message_s = message_of(_mean_compute_s(result), experiment, costs)
     return msgspec.structs.replace(costs, message_s=message_s), result
 
@@ -217,20 +225,27 @@ def compare_links(
     """Comparisons by program; why others were skipped; the lab's runs."""
     base, _ = load(EXPERIMENTS / "links-cg.yaml")
     found: dict[str, RunComparison] = {}
-    measured = [LabWorld().run(base, folder / "cg-lab", options.part("cg", 0.6, 0.7).progress)]
-    SimWorld().run(base, folder / "cg-sim", _silent)
-    found["cg"] = _compared(folder, "cg")
+    measured: list[RunResult] = []
+    chosen: dict[str, Application] = {}
     skipped: dict[str, str] = {}
-    for number, (name, application) in enumerate(_applications(folder)):
+    for name, application in _applications(folder):
         if isinstance(application, str):
             skipped[name] = application
-            continue
-        if options.quick and name == "hpcc":
+        elif options.quick and name == "hpcc":
             skipped[name] = "takes minutes: not in a quick run"
-            continue
-        part = options.part(name, 0.7 + 0.15 * number, 0.85 + 0.15 * number).progress
-        measured.append(_measure_application(base, folder, name, application, part))
+        else:
+            chosen[name] = application
+    takes_s = {"cg": 0.0} | {name: application.takes_s for name, application in chosen.items()}
+    programs = options.limit.shares(takes_s, "links under {}".format, least_s=takes_s.__getitem__)
+    for number, (name, _) in enumerate(programs):
+        part = options.part(name, 0.6 + 0.13 * number, 0.73 + 0.13 * number).progress
+        if name == "cg":
+            measured.append(LabWorld().run(base, folder / "cg-lab", part))
+            SimWorld().run(base, folder / "cg-sim", _silent)
+        else:
+            measured.append(_measure_application(base, folder, name, chosen[name], part))
         found[name] = _compared(folder, name)
+    skipped |= {name: f"ended by {options.limit.stopped} before" for name in takes_s if name not in found}
     return found, skipped, measured
 
 
@@ -273,13 +288,13 @@ def _applications(folder: Path) -> Iterator[tuple[str, Application | str]]:
         work = _work(folder, "hpcc")
         example = HPCC_EXAMPLE.read_text(encoding="ascii")
         (work / "hpccinf.txt").write_text(example.replace("1000         Ns", "800          Ns"))
-        yield "hpcc", Application(4, _script(work, "exec hpcc"), redraws=True, topology="paper")
+        yield "hpcc", Application(4, _script(work, "exec hpcc"), 180.0, redraws=True, topology="paper")
     if shutil.which("lmp") is None:
         yield "lammps", "not installed: apt install lammps"
     else:
         work = _work(folder, "lammps")
         (work / "in.melt").write_text(LAMMPS)
-        yield "lammps", Application(8, _script(work, "exec lmp -in in.melt -log none -screen none"))
+        yield "lammps", Application(8, _script(work, "exec lmp -in in.melt -log none -screen none"), 60.0)
 
 
 def _work(folder: Path, name: str) -> Path:

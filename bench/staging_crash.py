@@ -7,7 +7,8 @@ failed or cancelled in the end; `wrong_bytes` counts bytes at the destinations t
 ones included; `stuck` counts requests that have not ended ten minutes after the last kill, engines that outlived their
 stager, and jobs that the controller still believes to be staging.
 
-Interrupted by Ctrl-C, it kills no more, waits for its jobs and prints what it has. All of it takes about six minutes.
+Interrupted by Ctrl-C or the time limit, it kills no more, waits for its jobs and prints what it has. All of it takes
+about six minutes.
 
 Where Slurm is installed, a third as many kills are of stager, engines and controller alone, whose requests are slow and
 far; then 50 of all five follow, under jobs of the lab's Slurm with directives (`details.slurm`), and count with them.
@@ -28,28 +29,53 @@ from waystage.worlds.lab.slurm import available
 
 KILLS, KILLS_QUICK = 50, 6
 TAKES_S = 400, 120
+LEAST_S = 40, 40
 VICTIMS = ("stager", "engine", "controller")
 JOBS_AT_ONCE = 3
 LARGE_FILES, LARGE_BYTES, SMALL_FILES, SMALL_BYTES = 2, 12 << 20, 200, 4000
 RATE = "8M"
 MOST_PAUSE_S, MOST_AWAY_S = 2.0, 1.0
 PATIENCE_S = 600.0
+FINISH_S = 20.0
+"""Usual time of the jobs that are left after the last kill; a run with a limit keeps it."""
+
+SLURM_LEAST_S = 90.0
+"""Usual time of a site with Slurm, from its start to its end, with the first kills and the jobs that are left."""
+
+ALONE, SLURM = "kills of the stager alone", "kills under Slurm"
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     kills = options.repetitions or (KILLS_QUICK if options.quick else KILLS)
-    alone = kills // 3 if available() else kills
     chance = random.Random(19)
+    outcome: dict[str, Any] = {}
+    slurm = None
+    parts = {ALONE: 0.0} | ({SLURM: SLURM_LEAST_S} if available() else {})
+    for part, left in options.limit.shares(parts, least_s=parts.__getitem__):
+        if part == ALONE:
+            outcome = _alone(kills // 3 if available() else kills, chance, options, left)
+        else:
+            slurm = slurm_kills(kills, chance, options)
+    return {
+        "figures": {
+            key: outcome[key] + (slurm or {}).get(key, 0) for key in ("lost_jobs", "wrong_bytes", "stuck")
+        },
+        "details": outcome | {"slurm": slurm},
+    }
+
+
+def _alone(kills: int, chance: random.Random, options: BenchOptions, parts: int) -> dict[str, Any]:
+    """Kills without Slurm, in the first of `parts`: what became of the jobs, their number and that of kills."""
     killed = dict.fromkeys(VICTIMS, 0)
     with site() as here:
         for name in ("server", "controller", "stager"):
             here.start(name)
         jobs = Jobs(here, chance)
         try:
-            for number in options.limit.steps(range(alone)):
+            for number in options.limit.steps(range(kills), parts, reserve_s=FINISH_S):
                 jobs.fill()
                 victim = VICTIMS[number % len(VICTIMS)]
-                options.progress(f"kill {number + 1} of {alone}: {victim}", number / alone)
+                options.progress(f"kill {number + 1} of {kills}: {victim}", number / kills)
                 time.sleep(chance.uniform(0.0, MOST_PAUSE_S))
                 if victim == "engine":
                     until = time.monotonic() + PATIENCE_S
@@ -64,14 +90,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
             options.limit.stopped = "Ctrl-C"
             here.start_all("server", "controller", "stager")
         options.progress("the rest", 1.0)
-        outcome = jobs.finish()
-    slurm = slurm_kills(kills, chance, options) if available() and not options.limit.over() else None
-    return {
-        "figures": {
-            key: outcome[key] + (slurm or {}).get(key, 0) for key in ("lost_jobs", "wrong_bytes", "stuck")
-        },
-        "details": outcome | {"kills": killed, "jobs": len(jobs.requests), "slurm": slurm},
-    }
+        return jobs.finish() | {"kills": killed, "jobs": len(jobs.requests)}
 
 
 class Jobs:

@@ -25,7 +25,7 @@ import _wan_copies as copies
 from _wan_paths import ended, path, path_rate_bps
 from wan_loss import properties
 
-from waystage.bench import BenchOptions
+from waystage.bench import BenchOptions, Stopped
 from waystage.stats import median
 from waystage.worlds.lab import wan
 
@@ -35,6 +35,7 @@ LARGE_FILES, LARGE_BYTES = 8, 64 << 20
 SMALL_FILES, SMALL_BYTES = 2_000, 10_000
 PATIENCE_S = 300.0
 TAKES_S = 600, 40
+LEAST_S = 30, 30
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -47,14 +48,17 @@ def run(options: BenchOptions) -> dict[str, Any]:
         clean = ends.copy(str(tree), ends.there("clean"))
         shutil.rmtree(ends.far / "clean")
         whole, seconds = clean.trace.points[-1][1], clean.seconds
-        for _ in options.limit.steps(itertools.count()):
-            if len(rows) == kills:
-                break
-            who = "client" if len(rows) % 2 == 0 else "server"
-            options.progress(f"kill {len(rows) + 1} of {kills}: the {who}", len(rows) / kills)
-            row = _kill(ends, who, chance.uniform(0.1, 1.0) * seconds, whole)
-            if row is not None:
-                rows.append(row)
+        with options.limit.interruptible():
+            for _ in options.limit.steps(itertools.count()):
+                if len(rows) == kills:
+                    break
+                who = "client" if len(rows) % 2 == 0 else "server"
+                options.progress(f"kill {len(rows) + 1} of {kills}: the {who}", len(rows) / kills)
+                row = _kill(ends, who, chance.uniform(0.1, 1.0) * seconds, whole)
+                if row is not None:
+                    rows.append(row)
+    if not rows:
+        raise Stopped(f"ended by {options.limit.stopped} before a copy was killed")
     return {
         "figures": {
             "different_bytes": sum(row["different_bytes"] for row in rows),

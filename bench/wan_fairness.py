@@ -9,6 +9,9 @@ one CUBIC flow of this kernel (iperf3) send the same way, either beginning 5 s a
 fills alone, payload over the path's rate, the worse of 1 and 4 products. The peer is a second CUBIC flow in the place
 of `fair`: its share is what a flow can expect that comes second. A buffer of 0.05 products is eight packets here,
 which one burst of this kernel's TCP fills.
+
+A quick run takes two buffers and counts fewer seconds. A run that ends early has the cases that come first, and names
+the others; `fair` that comes second and the peer are one case.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import json
 import threading
 import time
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,48 +34,77 @@ from waystage.bench import BenchError, BenchOptions, Figures, take_turns
 RATE_BPS = 100e6
 RTT_MS = 20
 SHALLOW = "0.05 BDP"
-BUFFERS = (SHALLOW, "0.25 BDP", "1 BDP", "4 BDP")
+BUFFERS = ("1 BDP", SHALLOW, "0.25 BDP", "4 BDP")
+"""In the order in which they are measured; a quick run takes the first two."""
+
 MODEST_BUFFERS = ("1 BDP", "4 BDP")
-LATER_S, BEGIN_S, END_S = 5.0, 15.0, 45.0
-FLOWS, APART_S, FLOWS_BEGIN_S, FLOWS_S = 16, 0.5, 15.0, 20.0
+FLOWS, APART_S = 16, 0.5
 TURNS = 5
 WIRE_PER_PAYLOAD = 1500 / 1448
 """TCP with time stamps."""
 
 JAIN = f"{FLOWS} copies"
-TAKES_S = 1500, 300
+FIRST = ("1 BDP, CUBIC first", "1 BDP, fair first", JAIN, f"{SHALLOW}, fair first")
+"""What a run that ends early has within the usual limit: one of each kind, but of `modest`, which takes longer."""
+
+TAKES_S = 4500, 220
+LEAST_S = 110, 50
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """When the second flow begins, and what counts; when 16 copies count, and for how long; `modest` alone."""
+
+    later: float = 5.0
+    begin: float = 15.0
+    end: float = 45.0
+    flows_begin: float = 15.0
+    flows: float = 20.0
+    alone: float = 20.0
+
+
+QUICK = Seconds(later=3, begin=8, end=18, flows_begin=6, flows=10, alone=12)
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
-    buffers = (SHALLOW, "1 BDP") if options.quick else BUFFERS
-    shares = {
-        f"{buffer}, {'fair' if ours_first else 'CUBIC'} first": partial(_share, buffer, ours_first, "fair")
-        for buffer in buffers
-        for ours_first in (True, False)
-    }
-    cubics = {
-        f"{buffer}, CUBIC that came second beside CUBIC": partial(_cubics, buffer) for buffer in buffers
-    }
+    when = QUICK if options.quick else Seconds()
+    buffers = BUFFERS[: 2 if options.quick else None]
+    shares: dict[str, partial[Figures]] = {}
+    cubics: dict[str, partial[Figures]] = {}
+    case: dict[str, str] = {}
+    for buffer in buffers:
+        second, first = f"{buffer}, CUBIC first", f"{buffer}, fair first"
+        shares[second] = partial(_share, when, buffer, False, "fair")
+        shares[first] = partial(_share, when, buffer, True, "fair")
+        peer = f"{buffer}, CUBIC that came second beside CUBIC"
+        cubics[peer] = partial(_cubics, when, buffer)
+        case[peer] = second
     modest = {
-        f"modest, {buffer}": partial(_modest, buffer)
+        f"modest, {buffer}": partial(_modest, when, buffer)
         for buffer in MODEST_BUFFERS[: 1 if options.quick else None]
     }
-    turns = take_turns(options, {**shares, **cubics, JAIN: _jain, **modest}, turns=TURNS, invalid=late)
+    contestants = {**shares, **cubics, JAIN: partial(_jain, when), **modest}
+    contestants = {name: contestants[name] for name in (*FIRST, *contestants)}
+    turns = take_turns(
+        options, contestants, turns=TURNS, invalid=late, case=lambda name: case.get(name, name)
+    )
     share = turns.medians("share_pct")
-    ours = {name: share[name] for name in shares}
+    ours = {name: share[name] for name in shares if name in share}
     shallow = [value for name, value in ours.items() if name.startswith(SHALLOW)]
     others = [value for name, value in ours.items() if not name.startswith(SHALLOW)]
     return {
-        "figures": {
-            "worst_share_pct": round(min(others), 1),
-            "best_share_pct": round(max(others), 1),
-            "shallow_worst_share_pct": round(min(shallow), 1),
-            "shallow_best_share_pct": round(max(shallow), 1),
-            "jain_16": round(turns.median(JAIN, "jain"), 4),
-            "modest_cost_pct": round(max(turns.median(name, "cost_pct") for name in modest), 1),
-            "modest_fill_pct": round(min(turns.median(name, "fill_pct") for name in modest), 1),
-        },
-        "peers": {f"{name}: share_pct": round(share[name], 1) for name in cubics},
+        "figures": options.limit.known(
+            {
+                "worst_share_pct": lambda: round(min(others), 1),
+                "best_share_pct": lambda: round(max(others), 1),
+                "shallow_worst_share_pct": lambda: round(min(shallow), 1),
+                "shallow_best_share_pct": lambda: round(max(shallow), 1),
+                "jain_16": lambda: round(turns.median(JAIN, "jain"), 4),
+                "modest_cost_pct": lambda: round(max(turns.medians("cost_pct").values()), 1),
+                "modest_fill_pct": lambda: round(min(turns.medians("fill_pct").values()), 1),
+            }
+        ),
+        "peers": {f"{name}: share_pct": round(share[name], 1) for name in cubics if name in share},
         "details": turns.details()
         | {"rate_bps": RATE_BPS, "share_pct": {name: round(value, 1) for name, value in ours.items()}},
     }
@@ -81,45 +114,47 @@ def _path(buffer: str, turn: int) -> AbstractContextManager[str]:
     return path(link(RATE_BPS, RTT_MS, buffer=buffer), turn + 1)
 
 
-def _share(buffer: str, ours_first: bool, mode: str, turn: int) -> Figures:
+def _share(when: Seconds, buffer: str, ours_first: bool, mode: str, turn: int) -> Figures:
     with _path(buffer, turn) as where, copies.ends_of(where) as ends:
-        copies.made_file(ends.near / "file", int(RATE_BPS / 8 * (END_S + 5)))
+        copies.made_file(ends.near / "file", int(RATE_BPS / 8 * (when.end + 5)))
         with traced(where) as trace:
             if ours_first:
                 process = ends.begin(str(ends.near / "file"), ends.there("file"), mode=mode)
-                time.sleep(LATER_S)
-                omitted = BEGIN_S - LATER_S
-                carried = peers.iperf3(where, END_S - BEGIN_S, omit_s=omitted)
+                time.sleep(when.later)
+                omitted = when.begin - when.later
+                carried = peers.iperf3(where, when.end - when.begin, omit_s=omitted)
             else:
                 started: list[Any] = []
 
                 def later() -> None:
-                    time.sleep(LATER_S)
+                    time.sleep(when.later)
                     started.append(ends.begin(str(ends.near / "file"), ends.there("file"), mode=mode))
 
                 thread = threading.Thread(target=later)
                 thread.start()
-                carried = peers.iperf3(where, END_S - BEGIN_S, omit_s=BEGIN_S)
+                carried = peers.iperf3(where, when.end - when.begin, omit_s=when.begin)
                 thread.join()
                 process = started[0]
         ended(process)
     theirs = carried.rate_bps * WIRE_PER_PAYLOAD
-    whole = trace.rate_bps(BEGIN_S, END_S)
+    whole = trace.rate_bps(when.begin, when.end)
     return {**carried.figures(), "share_pct": 100 * (1 - theirs / whole), "whole_bps": whole}
 
 
-def _cubics(buffer: str, turn: int) -> Figures:
+def _cubics(when: Seconds, buffer: str, turn: int) -> Figures:
     """What a CUBIC flow gets that comes second to another one."""
     carried: list[peers.Carried] = []
     with _path(buffer, turn) as where:
 
         def first() -> None:
-            carried.append(peers.iperf3(where, END_S - BEGIN_S, omit_s=BEGIN_S))
+            carried.append(peers.iperf3(where, when.end - when.begin, omit_s=when.begin))
 
         thread = threading.Thread(target=first)
         thread.start()
-        time.sleep(LATER_S)
-        second = peers.iperf3(where, END_S - BEGIN_S, omit_s=BEGIN_S - LATER_S, port=peers.IPERF_PORT + 1)
+        time.sleep(when.later)
+        second = peers.iperf3(
+            where, when.end - when.begin, omit_s=when.begin - when.later, port=peers.IPERF_PORT + 1
+        )
         thread.join()
     if not carried:
         raise BenchError("the first flow failed: run iperf3 by itself to see why")
@@ -127,24 +162,26 @@ def _cubics(buffer: str, turn: int) -> Figures:
     return {**second.figures(), "share_pct": 100 * second.rate_bps / whole, "whole_bps": whole}
 
 
-def _jain(turn: int) -> Figures:
+def _jain(when: Seconds, turn: int) -> Figures:
     with _path("1 BDP", turn) as where, copies.ends_of(where) as ends:
         processes = []
         lines = [ends.folder / f"lines-{number}" for number in range(FLOWS)]
-        source = copies.made_file(ends.near / "file", int(RATE_BPS / 8 * (FLOWS_BEGIN_S + FLOWS_S + 10)))
+        source = copies.made_file(
+            ends.near / "file", int(RATE_BPS / 8 * (when.flows_begin + when.flows + 10))
+        )
         try:
             for number, file in enumerate(lines):
                 more = ("--statistics", str(file))
                 processes.append(ends.begin(str(source), ends.there(f"file-{number}"), more=more))
                 time.sleep(APART_S)
-            time.sleep(FLOWS_BEGIN_S + FLOWS_S)
+            time.sleep(when.flows_begin + when.flows)
         finally:
             for process in processes:
                 process.kill()
             for process in processes:
                 process.communicate()
         end = min(_lines(file)[-1]["time"] for file in lines)
-        rates = [_delivered(file, end - FLOWS_S, end) for file in lines]
+        rates = [_delivered(file, end - when.flows, end) for file in lines]
         wrong = wrong_share(where)
     jain = sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates))
     return {"jain": jain, "packets": rates, "wrong_share": wrong}
@@ -165,13 +202,13 @@ def _delivered(file: Path, begin: float, end: float) -> float:
     return float((count[1] - count[0]) / max(last["time"] - first["time"], 1e-3))
 
 
-def _modest(buffer: str, turn: int) -> Figures:
+def _modest(when: Seconds, buffer: str, turn: int) -> Figures:
     with _path(buffer, turn) as where:
-        alone = peers.iperf3(where, END_S - BEGIN_S, omit_s=BEGIN_S - LATER_S)
-    beside = _share(buffer, True, "modest", turn)
+        alone = peers.iperf3(where, when.end - when.begin, omit_s=when.begin - when.later)
+    beside = _share(when, buffer, True, "modest", turn)
     theirs = (1 - beside["share_pct"] / 100) * beside["whole_bps"] / WIRE_PER_PAYLOAD
     with _path(buffer, turn) as where, copies.ends_of(where) as ends:
-        copies.made_file(ends.near / "file", int(RATE_BPS / 8 * 20))
+        copies.made_file(ends.near / "file", int(RATE_BPS / 8 * when.alone))
         done = ends.copy(str(ends.near / "file"), ends.there("file"), mode="modest")
     begin = done.trace.first_s() + 5
     filled = done.trace.rate_bps(begin, done.trace.last_s() - 0.1) * done.payload_share() / RATE_BPS

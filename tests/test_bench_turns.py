@@ -147,6 +147,20 @@ def test_cases_may_have_fewer_turns(now: list[float]) -> None:
     assert turns.details()["turns_by_case"] == {"10 ms": 3, "50 ms": 1, "200 ms": 3}
 
 
+def test_a_case_with_fewer_contestants_is_taken_to_be_shorter(now: list[float]) -> None:
+    options, contestants = limited(26, now)
+    del contestants["tcp", "200 ms"]
+    turns = take_turns(options, contestants, turns=1, case=lambda name: name[1])
+    assert turns.missing == [] and now[0] == 25
+
+
+def test_steps_may_leave_time_and_name_those_left_out(now: list[float]) -> None:
+    limit = Limit(seconds=20.0, _began=0.0)
+    for _ in limit.steps("abcd", label=str, reserve_s=5.0):
+        now[0] += 6.0
+    assert now[0] == 12 and limit.missing == ["c", "d"]
+
+
 def test_turns_take_their_share_of_the_time(now: list[float]) -> None:
     options, contestants = limited(60, now)
     turns = take_turns(options, contestants, turns=9, case=lambda name: name[1], parts=2)
@@ -179,7 +193,7 @@ def test_the_first_part_is_measured_without_regard_to_the_limit_and_none_after_c
 ) -> None:
     limit = Limit(seconds=1.0, _began=0.0)
     begun = []
-    for part, _ in limit.shares("abc", least_s=5.0):
+    for part, _ in limit.shares("abc", least_s={"a": 9.0, "b": 5.0}.__getitem__):
         begun.append(part)
     assert begun == ["a"] and limit.missing == ["b", "c"]
     limit = Limit()

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness import Waystage, command
-from waystage.bench import Limit, benchmarks, durations
+from waystage.bench import Limit, benchmarks, durations, least_durations
 from waystage.bench.runner import bench_dir
+from waystage.cli.bench import USUAL_LIMIT_S
 
 GOOD = '''"""How fast one and one make two.
 
@@ -208,6 +209,16 @@ def test_every_benchmark_says_beforehand_how_long_it_takes() -> None:
     for name in benchmarks():
         full, quick = durations(name) or (0, 0)
         assert 0 < quick <= full, name
+
+
+def test_a_benchmark_that_takes_longer_than_the_usual_limit_says_what_its_smallest_turn_takes() -> None:
+    for name in benchmarks():
+        takes = durations(name) or (0, 0)
+        least = least_durations(name)
+        if max(takes) > USUAL_LIMIT_S:
+            assert least is not None, name
+        if least is not None:
+            assert all(0 < smallest <= whole for smallest, whole in zip(least, takes, strict=True)), name
 
 
 @pytest.mark.parametrize(

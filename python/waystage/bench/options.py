@@ -62,42 +62,61 @@ class Limit:
                 self.stopped = f"the time limit of {self.seconds:g} s"
         return self.stopped is not None
 
-    def steps(self, items: Iterable[T], parts: int = 0) -> Iterator[T]:
+    def steps(
+        self,
+        items: Iterable[T],
+        parts: int = 0,
+        *,
+        weight: Callable[[T], float] = lambda item: 1.0,
+        label: Callable[[T], str] | None = None,
+        reserve_s: float = 0.0,
+    ) -> Iterator[T]:
         """The items, until the next would probably end after the limit; the first one of a run always.
 
-        A step is taken to last as long as the longest one before it. Where `parts` of a run are left, this one included, it
-        gets that share of the time left, and its first item always. There are none after Ctrl-C.
+        A step is taken to last as long as the longest one before it, in proportion to their `weight`. Where `parts` of
+        a run are left, this one included, it gets that share of the time left, and its first item always. There are
+        none after Ctrl-C. `reserve_s` seconds are kept for what follows the steps. With a `label` of each, the items
+        left out are `missing`.
         """
-        if self.interrupted:
-            return
         begin = time.monotonic()
-        left = None if self.seconds is None else self.seconds - (begin - self._began)
-        longest, first = 0.0, parts > 0 or not self._steps_done
+        left = None if self.seconds is None else self.seconds - reserve_s - (begin - self._began)
+        longest, first, ended = 0.0, parts > 0 or not self._steps_done, self.interrupted
         for item in items:
             now = time.monotonic()
-            if not first and (
-                (self.stopped is not None and not parts)
-                or (left is not None and now - begin + longest > max(left, 0.0) / (parts or 1))
+            late = left is not None and now - begin + longest * weight(item) > max(left, 0.0) / (parts or 1)
+            if (
+                ended
+                or self.interrupted
+                or (not first and (late or (self.stopped is not None and not parts)))
             ):
                 self.stopped = self.stopped or f"the time limit of {self.seconds:g} s"
-                return
+                if label is None:
+                    return
+                ended = True
+                self.missing.append(label(item))
+                continue
             yield item
-            longest, first = max(longest, time.monotonic() - now), False
-            self._longest_s = max(self._longest_s, longest)
+            took = time.monotonic() - now
+            longest, first = max(longest, took / weight(item)), False
+            self._longest_s = max(self._longest_s, took)
             self._steps_done += 1
 
     def shares(
-        self, parts: Iterable[T], label: Callable[[T], str] = str, *, least_s: float = 0.0
+        self,
+        parts: Iterable[T],
+        label: Callable[[T], str] = str,
+        *,
+        least_s: Callable[[T], float] = lambda part: 0.0,
     ) -> Iterator[tuple[T, int]]:
         """The parts of a run that still have time, each with how many are left, itself included, as `steps` takes them.
 
         The first one always. A part is taken to last at least as long as the longest step of the run so far, and
-        `least_s` seconds. Those without time are `missing`, by their `label`.
+        `least_s` of it, in seconds. Those without time are `missing`, by their `label`.
         """
         left = list(parts)
         for number, part in enumerate(left):
             spent = time.monotonic() - self._began
-            late = self.seconds is not None and spent + max(self._longest_s, least_s) > self.seconds
+            late = self.seconds is not None and spent + max(self._longest_s, least_s(part)) > self.seconds
             if self.interrupted or (number and late):
                 self.stopped = self.stopped or f"the time limit of {self.seconds:g} s"
                 self.missing += map(label, left[number:])
@@ -118,10 +137,10 @@ class Limit:
             self.stopped = CTRL_C
 
     def known(self, figures: Mapping[str, Callable[[], float]]) -> dict[str, float]:
-        """The figures, each derived by a call; where cases are `missing`, without those that need what was not measured.
+        """The figures, each derived by a call; where cases are `missing`, without those that need what is not there.
 
-        A call needs it where it raises LookupError, ValueError or BenchError: a case that has no value, the least of no
-        values, a median of no turns.
+        A call needs it where it raises LookupError, ValueError or BenchError: a case that has no value, the least of
+        no values, a median of no turns.
         """
         found: dict[str, float] = {}
         for name, derive in figures.items():

@@ -174,7 +174,8 @@ def take_turns(
     ]
     complete = dict.fromkeys(found.cases, 0)
     with options.limit.interruptible():
-        for done, (number, each) in enumerate(options.limit.steps(steps, parts)):
+        begun = options.limit.steps(steps, parts, weight=lambda step: len(found.cases[step[1]]))
+        for done, (number, each) in enumerate(begun):
             names, turn = found.cases[each], number - warm_up
             for place, name in enumerate(order(names, number)):
                 what = f"{label(name)}, {f'turn {turn + 1} of {most[each]}' if turn >= 0 else 'warm-up'}"

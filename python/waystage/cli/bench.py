@@ -79,8 +79,10 @@ def command(
     --json, prints one object {"name", "figures", "peers", "machine", "details"}. The exit status is 7 where the
     machine was short of CPU, or the result is not valid: the machine was measured instead of the method.
 
-    A run without --repetitions ends within about five minutes. Ctrl-C and --time-limit end the run; the figures are then those of the complete turns, and "stopped" in the
-    details says why. The exit status is 130 and 75 where there are too few for any figure.
+    A run without --repetitions ends within about five minutes; where its smallest turn takes longer, it says so at the
+    start. Ctrl-C and --time-limit end the run; the figures are then those of the complete turns, "stopped" in the
+    details says why, and "missing" names the cases that were not measured. The exit status is 130 and 75 where there
+    are too few for any figure.
     """
     from waystage.bench import (
         BenchError,
