@@ -272,3 +272,95 @@ def test_the_profiler_counts_missing_bytes_before_costs_take_the_time(
     assert len(answer["details"]["suite"]) == 6 and len(options.limit.missing) == 4 + 8
     assert answer["figures"].keys() == {"ns_per_message", "bandwidth_loss_pct", "missing_bytes"}
     assert set(answer["details"]["loss_pct"]["tcp"]) == {"1"} and clock.now <= 40
+
+
+@pytest.mark.parametrize(
+    ("seconds", "measured", "missing"),
+    [(300, 4, []), (100, 1, ["mix-balanced in the lab", "mix-staging in the lab"]), (12, 0, ["the lab"])],
+)
+def test_foresee_runs_sets_of_as_many_mixes_in_the_lab_as_there_is_time_for(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, seconds: float, measured: int, missing: list[str]
+) -> None:
+    """A simulated kind takes 4 s here, a set in the lab 65 s."""
+    sets: list[str] = []
+
+    class Lab:
+        def run(self, experiment: Any, out: Path, progress: object) -> Any:
+            clock.now += 65
+            sets.append(experiment.name)
+
+            class Result:
+                invalid = ()
+
+            return Result
+
+    def simulated(name: str, folder: Path, options: BenchOptions, left: int) -> list[int]:
+        clock.now += 4
+        module._timed_foresee.WALL_S.append(0.01)
+        module._timed_foresee.CPU_S.append(0.01)
+        for _ in options.limit.steps(range(1), left):
+            pass
+        return [0]
+
+    made: dict[str, Any] = {"_simulated": simulated, "LabWorld": Lab, "_kept": lambda out, experiment: None}
+    made |= {"_times": lambda name, results: {"foresee": 1.0, "ecmp": 2.0} if results else {}}
+    module = stood_in(monkeypatch, "foresee", made | {"_complete": lambda results: results})
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    options = clock.options(seconds)
+    answer = module.run(options)
+    assert len(sets) == measured and sets == [*module.LAB_CASES, "mix-communication"][:measured]
+    assert clock.now <= seconds or measured == 0
+    assert ("lab_worst_x_best_fixed" in answer["figures"]) == bool(measured)
+    assert [name for name in options.limit.missing if "lab" in name] == missing
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "measured"), [(0, ["cg", "hpcc", "lammps"]), (150, ["cg"]), (295, ["cg"])]
+)
+def test_real_programs_run_where_their_time_is_left(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path, spent_s: float, measured: list[str]
+) -> None:
+    """HPC Challenge says 180 s, which comes first; what follows it has no time either."""
+
+    class Lab:
+        run = staticmethod(clock.taking(10.0, "cg"))
+
+    class Sim:
+        run = staticmethod(clock.taking(0.0, None))
+
+    made = {"LabWorld": Lab, "SimWorld": Sim, "_compared": lambda folder, name: name}
+    made |= {"_measure_application": clock.taking(60.0, "real")}
+    module = stood_in(monkeypatch, "sim_accuracy", made)
+    programs = {
+        "hpcc": module.Application(4, tmp_path, 180.0),
+        "lammps": module.Application(8, tmp_path, 60.0),
+    }
+    monkeypatch.setattr(module, "_applications", lambda folder: programs.items())
+    options = clock.options()
+    clock.now = spent_s
+    found, skipped, runs = module.compare_links(tmp_path, options)
+    assert list(found) == measured and len(runs) == len(measured)
+    assert set(skipped) == {"cg", "hpcc", "lammps"} - set(measured)
+    assert options.limit.missing == [f"links under {name}" for name in skipped]
+
+
+def test_a_site_with_slurm_is_left_out_where_it_has_no_time(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    counts = {"lost_jobs": 0, "wrong_bytes": 0, "stuck": 0}
+    under_slurm = clock.taking(100.0, counts)
+    made = {"_alone": clock.taking(30.0, counts), "slurm_kills": under_slurm, "available": lambda: True}
+    module = stood_in(monkeypatch, "staging_crash", made)
+    options = clock.options(125)
+    assert module.run(options)["details"]["slurm"] == counts and options.limit.missing == []
+    clock.now = 0.0
+    options = clock.options(110)
+    assert module.run(options)["details"]["slurm"] is None
+    assert options.limit.missing == ["kills under Slurm"]
+
+
+def test_kills_leave_time_for_the_jobs_that_are_left(clock: Clock) -> None:
+    limit = Limit(100.0, _began=0.0)
+    for _ in limit.steps(range(99), 1, reserve_s=40.0):
+        clock.now += 7
+    assert clock.now == 56
