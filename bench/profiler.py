@@ -90,9 +90,9 @@ class _Bench:
         turns = take_turns(part, contestants, turns=11, quick=2, case=lambda name: name[0], parts=1)
         loss_pct = {
             name: {
-                str(size): _loss_pct(turns, stream)
+                str(size): _loss_pct(turns, pair)
                 for size in self._sizes
-                if (stream := f"{name} {size}") not in turns.missing
+                if (pair := f"{name} {size}") not in turns.missing
             }
             for name in networks
         }

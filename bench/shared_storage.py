@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -105,12 +105,12 @@ def run(options: BenchOptions) -> dict[str, Any]:
         ways = {way: (main, way) for way in (NONE, OURS)} | {
             "alone": (msgspec.structs.replace(main, jobs=1), NONE)
         }
-        turns = _turns(options, folder / "main", ways, 2)
+        turns = _turns(options, folder / "main", ways, 2, 1 if options.quick else 2)
         pairs = [(turns, way, *of) for way, of in ways.items()]
-        if not options.quick:
+        if not options.quick and not options.limit.interrupted:
             others = {f"{what}: {way}": (case, way) for what, case in CASES.items() for way in (NONE, OURS)}
-            more = _turns(options, folder / "others", others, 1)
-            pairs += [(more, way, *of) for way, of in others.items()]
+            more = _turns(options, folder / "others", others, 1, 1, lambda way: way.partition(":")[0])
+            pairs += [(more, way, *of) for way, of in others.items() if way in more.names]
         predicted = {way: found.median(way, "predicted_s") for found, way, _, _ in pairs}
         measured = {way: found.median(way, "makespan_s") for found, way, _, _ in pairs}
         errors = {way: found.median(way, "predicted_over_measured_pct") for found, way, _, _ in pairs}
@@ -135,7 +135,15 @@ def run(options: BenchOptions) -> dict[str, Any]:
     }
 
 
-def _turns(options: BenchOptions, folder: Path, ways: dict[str, tuple[Case, str]], turns: int) -> Turns:
+def _turns(
+    options: BenchOptions,
+    folder: Path,
+    ways: dict[str, tuple[Case, str]],
+    turns: int,
+    parts: int,
+    case_of: Callable[[str], str] = lambda way: "",
+) -> Turns:
+    """Loads, for their share of the time where `parts` of the run are left."""
     (folder / "point").mkdir(parents=True)
     return take_turns(
         options,
@@ -143,6 +151,8 @@ def _turns(options: BenchOptions, folder: Path, ways: dict[str, tuple[Case, str]
         turns=turns,
         quick=1,
         invalid=lambda figures: figures["emulation"] or None,
+        case=case_of,
+        parts=parts,
     )
 
 

@@ -62,9 +62,9 @@ def run(options: BenchOptions) -> dict[str, Any]:
             peers["fd"] = _program([fd, "-u", "--size", "+0b", ".", str(tree)])
         floors = bare_walks(Path(folder), entries)
         walks: dict[str, Walker] = {"waystage": walk, "attribute": walk_attribute, "layouts": walk_each}
-        warm = _turns(options.part("warm", 0.3, 0.7), tree, walks | floors | peers, cold=False)
+        warm = _turns(options.part("warm", 0.3, 0.7), tree, walks | floors | peers, cold=False, parts=2)
         cold_walks = {"waystage": walk, "find": peers["find"]}
-        cold = _turns(options.part("cold", 0.7, 0.95), tree, cold_walks, cold=True)
+        cold = _turns(options.part("cold", 0.7, 0.95), tree, cold_walks, cold=True, parts=1)
         options.progress("building a catalog", 0.95)
         catalog = Path(folder) / "catalog"
         build_s = timed(lambda: build(tree, catalog, BuildOptions()))["seconds"]
@@ -182,12 +182,21 @@ def _program(arguments: list[str]) -> Walker:
     return started
 
 
-def _turns(options: BenchOptions, tree: Path, walkers: Mapping[str, Walker], *, cold: bool) -> Turns:
+def _turns(
+    options: BenchOptions, tree: Path, walkers: Mapping[str, Walker], *, cold: bool, parts: int
+) -> Turns:
+    """Walks, for their share of the time where `parts` of the run are left."""
     turns = COLD_TURNS if cold else WARM_TURNS
     contestants = {name: partial(_measured, tree, walker, cold) for name, walker in walkers.items()}
     at_most = turns if cold else None
     return take_turns(
-        options, contestants, turns=turns, quick=turns, at_most=at_most, warm_up=0 if cold else 1
+        options,
+        contestants,
+        turns=turns,
+        quick=turns,
+        at_most=at_most,
+        warm_up=0 if cold else 1,
+        parts=parts,
     )
 
 

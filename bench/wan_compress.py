@@ -60,30 +60,36 @@ def run(options: BenchOptions) -> dict[str, Any]:
         for kind in KINDS
         for tool, compress in tools
     }
-    turns = take_turns(options, contestants, turns=TURNS, invalid=late)
-
-    def times(better: str, worse: str, case: str) -> float:
-        return turns.ratio((worse, case), (better, case), "seconds")
+    turns = take_turns(options, contestants, turns=TURNS, invalid=late, case=lambda name: name[1])
 
     ours, plain, theirs = "waystage --compress", "waystage", "rsync -z"
-    figures = {"loopback_text_x_plain": times(ours, plain, f"text, {LOOPBACK}")}
+
+    def times(worse: str, case: str) -> float:
+        return round(turns.ratio((worse, case), (ours, case), "seconds"), 3)
+
+    def cost_pct() -> float:
+        random = [f"random, {way}" for way in ways if f"random, {way}" not in turns.missing]
+        return round(
+            max(100 * (1 / turns.ratio((plain, case), (ours, case), "seconds") - 1) for case in random), 1
+        )
+
+    figures = {"loopback_text_x_plain": lambda: times(plain, f"text, {LOOPBACK}")}
     if PATH in ways:
-        figures["text_x_plain"] = times(ours, plain, f"text, {PATH}")
-        figures["text_x_rsync_z"] = times(ours, theirs, f"text, {PATH}")
-    cost = max(100 * (1 / times(ours, plain, f"random, {way}") - 1) for way in ways)
+        figures["text_x_plain"] = lambda: times(plain, f"text, {PATH}")
+        figures["text_x_rsync_z"] = lambda: times(theirs, f"text, {PATH}")
     return {
-        "figures": {name: round(value, 3) for name, value in figures.items()}
-        | {"random_cost_pct": round(cost, 1)},
+        "figures": options.limit.known(figures | {"random_cost_pct": cost_pct}),
         "peers": {
             f"{who}, {case}, MB/s": round(turns.median((who, case), "bytes_per_s") / 1e6, 1)
             for who, case in contestants
-            if who.startswith("rsync")
+            if who.startswith("rsync") and case not in turns.missing
         },
         "details": turns.details()
         | {
             "mb_per_s": {
                 f"{who}, {case}": round(turns.median((who, case), "bytes_per_s") / 1e6, 1)
                 for who, case in contestants
+                if case not in turns.missing
             },
             "bytes": sizes,
             "files": FILES,

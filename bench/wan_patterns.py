@@ -126,7 +126,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         for name, case in cases.items()
         for who, measure in measures.items()
     }
-    turns = take_turns(options, contestants, turns=1, invalid=late)
+    turns = take_turns(options, contestants, turns=1, invalid=late, case=lambda name: name[1])
     rates = turns.medians("rate_bps")
     fractions = {
         (who, name): rates[who, name] / (rate * case.carries)

@@ -101,6 +101,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 quick=1,
                 least_idle_pct=LEAST_IDLE_PCT,
                 invalid=lambda figures: figures.get("emulation") or None,
+                case=lambda name: name[1],
             )
         finally:
             pfs.unmount(folder / "point", force=True)

@@ -161,6 +161,13 @@ def test_steps_may_leave_time_and_name_those_left_out(now: list[float]) -> None:
     assert now[0] == 12 and limit.missing == ["c", "d"]
 
 
+def test_a_limit_does_not_end_a_run_between_its_warm_up_and_its_first_turn(now: list[float]) -> None:
+    options, contestants = limited(25, now)
+    turns = take_turns(options, contestants, turns=9, warm_up=1, case=lambda name: name[1])
+    assert now[0] == 20 and turns.names == PAIRS[:2] and turns.missing == ["50 ms", "200 ms"]
+    assert len(turns.warm_up["tcp", "10 ms"]) == len(turns.rows(("tcp", "10 ms"))) == 1
+
+
 def test_turns_take_their_share_of_the_time(now: list[float]) -> None:
     options, contestants = limited(60, now)
     turns = take_turns(options, contestants, turns=9, case=lambda name: name[1], parts=2)

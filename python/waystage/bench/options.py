@@ -54,14 +54,6 @@ class Limit:
     _longest_s: float = 0.0
     """Of all steps of the run."""
 
-    def over(self, needed_s: float = 0.0) -> bool:
-        """Whether a step of `needed_s` seconds would end after the limit; then the run is marked as stopped."""
-        if self.stopped is None and self.seconds is not None:
-            spent = time.monotonic() - self._began
-            if spent + needed_s > self.seconds:
-                self.stopped = f"the time limit of {self.seconds:g} s"
-        return self.stopped is not None
-
     def steps(
         self,
         items: Iterable[T],
@@ -89,7 +81,7 @@ class Limit:
                 or self.interrupted
                 or (not first and (late or (self.stopped is not None and not parts)))
             ):
-                self.stopped = self.stopped or f"the time limit of {self.seconds:g} s"
+                self._ended_by_time()
                 if label is None:
                     return
                 ended = True
@@ -118,10 +110,13 @@ class Limit:
             spent = time.monotonic() - self._began
             late = self.seconds is not None and spent + max(self._longest_s, least_s(part)) > self.seconds
             if self.interrupted or (number and late):
-                self.stopped = self.stopped or f"the time limit of {self.seconds:g} s"
+                self._ended_by_time()
                 self.missing += map(label, left[number:])
                 return
             yield part, len(left) - number
+
+    def _ended_by_time(self) -> None:
+        self.stopped = self.stopped or f"the time limit of {self.seconds:g} s"
 
     @property
     def interrupted(self) -> bool:

@@ -166,22 +166,27 @@ def take_turns(
     for each in most:
         bound = at_most.get(each) if isinstance(at_most, Mapping) else at_most
         most[each] = min(count, bound or count)
+    # A case warms up in the step of its first turn, without which it would be for nothing.
     steps = [
-        (number, each)
-        for number in range(warm_up + max(most.values(), default=0))
-        for each in order(list(most), number)
-        if number < warm_up + most[each]
+        (each, range(turn if turn else -warm_up, turn + 1))
+        for turn in range(max(most.values(), default=0))
+        for each in order(list(most), turn)
+        if turn < most[each]
     ]
     complete = dict.fromkeys(found.cases, 0)
     with options.limit.interruptible():
-        begun = options.limit.steps(steps, parts, weight=lambda step: len(found.cases[step[1]]))
-        for done, (number, each) in enumerate(begun):
-            names, turn = found.cases[each], number - warm_up
-            for place, name in enumerate(order(names, number)):
-                what = f"{label(name)}, {f'turn {turn + 1} of {most[each]}' if turn >= 0 else 'warm-up'}"
-                options.progress(what, (done + place / len(names)) / len(steps))
-                found.add(name, _measured(contestants[name], turn, least_idle_pct, invalid))
-            complete[each] = max(turn + 1, 0)
+        begun = options.limit.steps(
+            steps, parts, weight=lambda step: len(found.cases[step[0]]) * len(step[1])
+        )
+        for done, (each, numbers) in enumerate(begun):
+            names = found.cases[each]
+            for turn in numbers:
+                for place, name in enumerate(order(names, turn + warm_up)):
+                    what = f"{label(name)}, {f'turn {turn + 1} of {most[each]}' if turn >= 0 else 'warm-up'}"
+                    share = ((turn - numbers[0]) + place / len(names)) / len(numbers)
+                    options.progress(what, (done + share) / len(steps))
+                    found.add(name, _measured(contestants[name], turn, least_idle_pct, invalid))
+            complete[each] = numbers[-1] + 1
     found.cut(complete)
     if not found.count:
         raise Stopped(f"ended by {options.limit.stopped} before every contestant was measured")

@@ -137,7 +137,7 @@ def command(
 
 def _status(options: BenchOptions) -> ExitCode:
     """The exit status of a run that ended too early for any figure."""
-    return ExitCode.INTERRUPTED if options.limit.stopped == "Ctrl-C" else ExitCode.TIMED_OUT
+    return ExitCode.INTERRUPTED if options.limit.interrupted else ExitCode.TIMED_OUT
 
 
 def _takes(durations: tuple[int, int] | None, quick: bool) -> str:
