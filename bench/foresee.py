@@ -52,7 +52,7 @@ FIXED = (
 OURS = PolicyChoice(name="_timed_foresee:Timed", label="foresee", options={"candidates": [*SINGLE, COMBINED]})
 
 LAB, LAB_LEAST_S = "the lab", 70.0
-"""A set of the first mix takes about so long there, with the lab's start."""
+"""Time of a set of the first mix there, with the lab's start."""
 
 LAB_CASES, LAB_QUICK = CASES[:3], ("mix-staging",)
 LAB_FIXED = tuple(PolicyChoice(name=name) for name in SINGLE[:3])

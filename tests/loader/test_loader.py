@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import WAIT_S
 from waystage.catalog import Catalog, refresh
 from waystage.loader import FileNotLoaded, Loader, LoaderError, Profile
 from waystage.loader.files import file_set
@@ -369,3 +372,22 @@ def test_a_profile_with_numbers_that_cannot_be_is_refused_in_a_sentence(tmp_path
     file.write_text(file.read_text().replace('"best_loaders": 4', f'"best_loaders": {number}'))
     with pytest.raises(LoaderError, match=r"targets\.json is no profile of this version: make one"):
         Profile.load(file)
+
+
+def test_a_process_that_is_forked_while_threads_read_reads_too(catalog: Path, contents: Contents) -> None:
+    """As PyTorch forks workers: what other threads did at that moment is of no account."""
+    loader = Loader(catalog)
+    for turn in range(120):
+        next(iter(loader))
+        child = os.fork()
+        if child == 0:
+            os._exit(sum(1 for _ in loader) != len(contents))
+        until = time.monotonic() + WAIT_S
+        ended, status = 0, 0
+        while not ended and time.monotonic() < until:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0 if ended else 0.002)
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        assert (ended, status) == (child, 0), f"child {turn + 1} hangs or has not read all"

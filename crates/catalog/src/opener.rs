@@ -14,9 +14,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use rustix::fs::{futimens, Statx, StatxTimestamp, Timespec, Timestamps};
 use rustix::io::Errno;
+use waystage_sync::Mutex;
 
 use crate::batch::kind;
 use crate::check::{as_recorded, compare, Differences, Recorded};

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use waystage_sync::Mutex;
 
 /// Buffers of one power of two that are kept, at most; and bytes of all.
 const KEPT_OF_A_SIZE: usize = 1024;

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use waystage_sync::{Condvar, Mutex};
 
 use crate::limiter::{Limiter, Turn};
 use crate::meter::{during, Cause};

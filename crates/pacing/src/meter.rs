@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::time::{clock_gettime, ClockId};
+use waystage_sync::Mutex;
 
 /// What bytes wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use numpy::PyReadonlyArray1;
-use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -20,6 +19,7 @@ use waystage_load::progress::Progress;
 use waystage_load::read::{Delivered, Loading, Next, TargetCounts};
 use waystage_load::schedule::{Binding, Rules};
 use waystage_pacing::{FlowCounts, Gate};
+use waystage_sync::{Condvar, Mutex};
 
 use crate::check::Strings;
 use crate::errors::{trouble_name, IntoPyErr, LoadRefused, OrRaise};

@@ -4,7 +4,7 @@
 //! between 58 % and 88 % full, so that a distinct chunk takes 23 to 35 bytes; one that is met in further types or
 //! bins takes as much again for each. Two different chunks among 10^12 share 128 bits with a probability of 10^-15.
 
-use parking_lot::{Mutex, MutexGuard};
+use waystage_sync::{Mutex, MutexGuard};
 
 use crate::digest::Fingerprint;
 

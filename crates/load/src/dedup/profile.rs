@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use waystage_catalog::check::{Differences, Recorded};
 use waystage_catalog::CheckedTree;
 use waystage_pacing::{during, Cause, Next, Pace, Stopped, Turns};
+use waystage_sync::{Condvar, Mutex};
 
 use crate::digest::Fingerprint;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
+use waystage_sync::Mutex;
 
 /// Bins of file sizes: of no byte, of 1, of 2 to 3, of 4 to 7, and so on to 2^63.
 pub const BINS: usize = 65;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 
-use parking_lot::Mutex;
+use waystage_sync::Mutex;
 
 use crate::chunking::Method;
 use crate::digest::{Digest, Fingerprint};

@@ -6,8 +6,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use waystage_pacing::Pace;
+use waystage_sync::{Condvar, Mutex};
 
 use super::delivery::{Counts, Delivered, Next, TargetCounts};
 use super::file::{Assembly, Outcome, Source};

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use rustix::fs::{fadvise, Advice};
 use waystage_catalog::CheckedTree;
+use waystage_sync::Mutex;
 
 use super::region::append;
 use crate::error::LoadError;

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use waystage_catalog::{CheckCounts, CheckedTree};
+use waystage_sync::Mutex;
 
 use crate::error::LoadError;
 use crate::files::Files;

@@ -4,8 +4,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use parking_lot::Mutex;
 use rustix::io::{pread, Errno};
+use waystage_sync::Mutex;
 
 use crate::buffer::Buffer;
 

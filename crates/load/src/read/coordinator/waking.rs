@@ -1,7 +1,7 @@
 //! Which loaders sleep, and which are woken: those that find work, and of files in memory no more than have a core.
 
-use parking_lot::MutexGuard;
 use waystage_pacing::{during, Cause};
+use waystage_sync::MutexGuard;
 
 use super::{Batch, Coordinator, State, IN_MEMORY};
 use crate::schedule::{Binding, Turn};

@@ -47,7 +47,7 @@ def main() -> int:
     device = os.stat(point).st_dev
     while _device(point) == device and not serving.ended():
         got = signal.sigtimedwait(ENDING, CHECK_S)
-        # Stopped and continued at the end of the wait, it returns what is no signal (CPython does not notice the timeout).
+        # Where SIGCONT ends the wait after the timeout, CPython returns what is no signal.
         if got is not None and got.si_signo in ENDING:
             # Programs that use it keep their open files until this process ends.
             run(["umount", "--lazy", str(point)], check=False)
