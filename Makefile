@@ -19,7 +19,7 @@ BENCH ?= rules switching probes backplane mixes foresee collision pfsim-oracle m
   collective collective-cost elastic-io io-schedule io-crash write-behind loader-small python-loader cli-start copy-estimate view \
   allreduce rank-order bcast primitives tags mpi-jobs
 
-.PHONY: help demo test test-all lint build lab-up lab-down lab-test bench bench-quick fuzz audit docs dist lock clean packages test-packages
+.PHONY: help demo test test-all test-delayed lint build lab-up lab-down lab-test bench bench-quick fuzz audit docs dist lock clean packages test-packages
 
 help: ## List the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ test: build test-packages ## Format, lint, types, unit and lab tests.
 test-all: build test-packages ## The same with new random inputs, and with PyTorch in .venv: some 3 GB, see scripts/torch.
 	@scripts/torch
 	@WAYSTAGE_RANDOM_TESTS=1 scripts/test
+
+test-delayed: build test-packages ## make test with random delays of threads and processes, to show races (root).
+	@$(BIN)/python scripts/delays.py -- scripts/test
 
 lint: build ## Format, lint and types only.
 	@scripts/lint

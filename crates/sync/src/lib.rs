@@ -4,11 +4,11 @@
 //! Leaves: guards, and waits for changes.
 //! Must not know: what is guarded.
 //!
-//! Threads that wait for any lock of `parking_lot` stand in one table of the process, which locks of its own protect. A
-//! process that is forked while another thread changes that table inherits it locked, and no thread that unlocks it: the first
-//! lock that two threads of the child want at once then waits for ever. PyTorch's `DataLoader` forks. These are the
-//! standard library's locks, which are futexes by themselves, with the interface of `parking_lot`: a panic of a thread
-//! that holds one leaves it usable.
+//! Threads that wait for any lock of `parking_lot` stand in one table of the process, which separate locks protect. A
+//! process that is forked while another thread changes that table inherits it locked, without the thread that unlocks
+//! it: the first lock that two threads of the child want at once then waits for ever. PyTorch's `DataLoader` forks.
+//! These are the standard library's locks, which are futexes by themselves, with the interface of `parking_lot`: a
+//! panic of a thread that holds one leaves it usable.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
