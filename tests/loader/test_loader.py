@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import subprocess
+import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -374,20 +374,30 @@ def test_a_profile_with_numbers_that_cannot_be_is_refused_in_a_sentence(tmp_path
         Profile.load(file)
 
 
+FORKING = """
+import os, signal, sys, time
+from waystage.loader import Loader
+loader = Loader(sys.argv[1])
+for turn in range(120):
+    next(iter(loader))
+    child = os.fork()
+    if child == 0:
+        os._exit(sum(1 for _ in loader) != int(sys.argv[2]))
+    until = time.monotonic() + float(sys.argv[3])
+    ended, status = 0, 0
+    while not ended and time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0 if ended else 0.002)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if (ended, status) != (child, 0):
+        sys.exit(f"child {turn + 1} hangs, or has not read all: {status}")
+"""
+
+
 def test_a_process_that_is_forked_while_threads_read_reads_too(catalog: Path, contents: Contents) -> None:
     """As PyTorch forks workers: what other threads did at that moment is of no account."""
-    loader = Loader(catalog)
-    for turn in range(120):
-        next(iter(loader))
-        child = os.fork()
-        if child == 0:
-            os._exit(sum(1 for _ in loader) != len(contents))
-        until = time.monotonic() + WAIT_S
-        ended, status = 0, 0
-        while not ended and time.monotonic() < until:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            time.sleep(0 if ended else 0.002)
-        if not ended:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        assert (ended, status) == (child, 0), f"child {turn + 1} hangs or has not read all"
+    words = [sys.executable, "-c", FORKING, str(catalog), str(len(contents)), str(WAIT_S)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
