@@ -78,7 +78,8 @@ def test_the_destination_becomes_like_the_source(site: Site, push: bool) -> None
     # A path with a line break is shown on one line.
     assert gone - wanted == {next(path for path in gone if path.startswith("line"))}
     assert ran.json["counts"]["deleted"] == len(gone) == len(wanted), ran
-    assert not push or f"deleted {len(wanted) - 2} entries of" in site.log() or "deleted" in site.log()
+    if push:
+        wait_until(lambda: "deleted" in site.log(), what="the line of the log")
     assert trees.copy("--delete", "--exclude", "*.tmp").json["counts"]["deleted"] == 0
 
 

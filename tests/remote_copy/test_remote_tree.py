@@ -128,7 +128,8 @@ def test_a_link_is_removed_and_what_it_points_to_stays(served: Site) -> None:
 
 def test_the_server_logs_what_was_done(served: Site) -> None:
     remote(served, "mkdir", at(served.data / "logged")).expect()
-    assert f"made {served.data}/logged" in served.log()
+    # The line follows the answer.
+    wait_until(lambda: f"made {served.data}/logged" in served.log(), what="the line of the log")
 
 
 def tree(site: Site) -> RemoteTree:
