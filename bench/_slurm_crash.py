@@ -47,7 +47,7 @@ def slurm_kills(kills: int, chance: random.Random, options: BenchOptions) -> dic
     killed = dict.fromkeys(VICTIMS, 0)
     with slurm_site("wscrash", "burst-buffer") as site:
         jobs = _Jobs(site)
-        try:
+        with options.limit.interruptible():
             for number in options.limit.steps(range(kills), parts=1, reserve_s=FINISH_S):
                 victim = VICTIMS[number % len(VICTIMS)]
                 options.progress(f"kill {number + 1} of {kills} under Slurm: {victim}", number / kills)
@@ -56,8 +56,7 @@ def slurm_kills(kills: int, chance: random.Random, options: BenchOptions) -> dic
                     jobs.add()  # the others may wait for a slurmctld that was killed
                 time.sleep(chance.uniform(0.0, MOST_PAUSE_S))
                 killed[victim] += _kill_and_start(site, jobs, victim, chance)
-        except KeyboardInterrupt:
-            options.limit.stopped = "Ctrl-C"
+        if options.limit.interrupted:
             _start_all(site)
         options.progress("the rest of the jobs under Slurm", 1.0)
         return jobs.finish() | {"kills": killed}

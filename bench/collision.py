@@ -35,7 +35,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         experiment, sets=sets, policies=(PolicyChoice(name="ecmp"), PolicyChoice(name="link-separation"))
     )
     result = measure(experiment, options)
-    if options.limit.stopped == "Ctrl-C" and not summarise(result).comparisons:
+    if options.limit.interrupted and not summarise(result).comparisons:
         raise Stopped("ended by Ctrl-C before a set was complete under both policies")
     return figures(result)
 
@@ -44,12 +44,10 @@ def measure(experiment: Experiment, options: BenchOptions) -> RunResult:
     """Run on the lab, sets while the time limit allows; the run's files stay where the caller named a folder."""
     with tempfile.TemporaryDirectory(prefix="waystage-bench-") as scratch:
         folder = (options.out or Path(scratch)) / experiment.name
-        try:
+        with options.limit.interruptible():
             return LabWorld(options.limit.steps).run(experiment, folder, options.progress)
-        except KeyboardInterrupt:
-            # The run saves what it has however it ends.
-            options.limit.stopped = "Ctrl-C"
-            return load_result(folder)
+        # The run saves what it has however it ends.
+        return load_result(folder)
 
 
 def figures(result: RunResult) -> dict[str, Any]:

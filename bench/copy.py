@@ -8,8 +8,8 @@ begin with the source in memory, cold ones with the kernel's caches dropped. Fig
 `details` has the cold ones and the time until all is on disk. No command forces data out, as none of them does by
 default.
 
-Ours keeps times, modes, owners, links and extended attributes, and renames files into place when they are complete. `cp
--r` keeps none of them and writes under the final name; it is a peer nevertheless, and `cp -a` is shown beside.
+Ours keeps times, modes, owners, links and extended attributes, and renames files into place when they are complete.
+`cp -r` keeps none of them and writes under the final name; it is a peer nevertheless, and `cp -a` is shown beside.
 `verified_x_best` is the slower of both sizes. A size, warm or cold, is a case: a run that ends early has the cases that
 come first, and names the others.
 

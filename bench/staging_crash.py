@@ -71,7 +71,7 @@ def _alone(kills: int, chance: random.Random, options: BenchOptions, parts: int)
         for name in ("server", "controller", "stager"):
             here.start(name)
         jobs = Jobs(here, chance)
-        try:
+        with options.limit.interruptible():
             for number in options.limit.steps(range(kills), parts, reserve_s=FINISH_S):
                 jobs.fill()
                 victim = VICTIMS[number % len(VICTIMS)]
@@ -86,8 +86,7 @@ def _alone(kills: int, chance: random.Random, options: BenchOptions, parts: int)
                     time.sleep(chance.uniform(0.0, MOST_AWAY_S))
                     here.start(victim)
                 killed[victim] += 1
-        except KeyboardInterrupt:
-            options.limit.stopped = "Ctrl-C"
+        if options.limit.interrupted:
             here.start_all("server", "controller", "stager")
         options.progress("the rest", 1.0)
         return jobs.finish() | {"kills": killed, "jobs": len(jobs.requests)}

@@ -8,16 +8,15 @@ import signal
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from controller_support import running_site
 from harness import WAIT_S, command, wait_until
 from waystage.backplane import Backplane, BackplaneConfig, Missed
 from waystage.backplane.cursors import FileCursors
-from waystage.controllers import site
 from waystage.controllers.journal import Journal
 from waystage.events import Envelope, JobFinished, JobStarted, StagingStarted
 from waystage.jobs.database import JobDatabase
@@ -148,20 +147,6 @@ LATER = Envelope(
 CASES = [(file, name) for file in FILES for name in (*DAMAGES, *BY_FILE[file])]
 
 
-@contextmanager
-def _site(folder: Path) -> Iterator[site.Site]:
-    config = site.SiteConfig(
-        state_dir=str(folder / "state"),
-        backplane=BackplaneConfig(name="global", listen=(f"unixsock-stream/{folder}/b.sock",)),
-        sync="normal",
-    )
-    running = site.start(config)
-    try:
-        yield running
-    finally:
-        running.close()
-
-
 def _client(folder: Path) -> Backplane:
     return Backplane.open(BackplaneConfig(name="client", connect=(f"unixsock-stream/{folder}/b.sock",)))
 
@@ -178,7 +163,7 @@ JOBS = {str(n): (True, False) for n in range(120)} | {"done": (False, False), "s
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a controller left behind that knew of some jobs."""
     folder = tmp_path_factory.mktemp("before")
-    with _site(folder), _client(folder) as client:
+    with running_site(folder), _client(folder) as client:
         for n in range(120):
             client.publish(JobStarted(job_id=str(n), nodes=tuple(f"node-{n}-{k}" for k in range(8))))
         client.publish(JobStarted(job_id="done", nodes=("c1",)))
@@ -259,7 +244,7 @@ def test_a_controller_starts_over_a_damaged_file_and_knows_every_job(
     shutil.copytree(before, path.parent)
     DAMAGES["every later page"](path)
     damaged = path.read_bytes()
-    with _site(tmp_path), _client(tmp_path) as client:
+    with running_site(tmp_path), _client(tmp_path) as client:
         client.publish(JobStarted(job_id="later", nodes=("c1",)), confirm=True, timeout=WAIT_S)
     _check_said_and_kept(caplog, path, damaged)
     assert _jobs(tmp_path) == JOBS | {"later": (True, False)}
@@ -278,7 +263,7 @@ def test_damage_while_the_controller_runs_is_said_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str
 ) -> None:
     state = tmp_path / "state"
-    with _site(tmp_path), _client(tmp_path) as client:
+    with running_site(tmp_path), _client(tmp_path) as client:
         client.publish(JobStarted(job_id="1", nodes=("c1",)), confirm=True, timeout=WAIT_S)
         wait_until(lambda: (state / file).stat().st_size > 4096 or (state / f"{file}-wal").exists())
         for suffix in ("", "-wal"):
@@ -289,20 +274,20 @@ def test_damage_while_the_controller_runs_is_said_and_stops_nothing(
             client.publish(JobStarted(job_id=str(n), nodes=("c1",)))
         client.publish(JobStarted(job_id="40", nodes=("c1",)), confirm=True, timeout=WAIT_S)
     assert "Traceback" not in caplog.text and not any(r.exc_info for r in caplog.records)
-    with _site(tmp_path):
+    with running_site(tmp_path):
         pass
     assert set(_jobs(tmp_path)) >= {str(n) for n in range(1, 41)}
     assert f"{file} is damaged" in caplog.text
 
 
 def test_a_journal_that_was_removed_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with _site(tmp_path), _client(tmp_path) as client:
+    with running_site(tmp_path), _client(tmp_path) as client:
         client.publish(JobStarted(job_id="1", nodes=("c1",)), confirm=True, timeout=WAIT_S)
         for part in (tmp_path / "state").glob("journal.db*"):
             part.unlink()
         client.publish(JobStarted(job_id="2", nodes=("c1",)), confirm=True, timeout=WAIT_S)
         wait_until(lambda: "removed or replaced" in caplog.text)
-    with _site(tmp_path), _client(tmp_path) as client:
+    with running_site(tmp_path), _client(tmp_path) as client:
         assert client.snapshot().events >= 2
 
 

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from controller_support import running_site
 from harness import WAIT_S
 from waystage.backplane import Backplane, BackplaneConfig
-from waystage.controllers import site
 from waystage.events import Envelope, JobStarted
 from waystage.jobs.database import DatabaseError, JobDatabase
 
 NUMBERS = [str(number) for number in range(5)]
-
-
-@contextmanager
-def _site(folder: Path) -> Iterator[None]:
-    config = site.SiteConfig(
-        state_dir=str(folder / "state"),
-        backplane=BackplaneConfig(name="global", listen=(f"unixsock-stream/{folder}/b.sock",)),
-        sync="normal",
-    )
-    running = site.start(config)
-    try:
-        yield
-    finally:
-        running.close()
 
 
 def _notify(folder: Path) -> None:
@@ -53,7 +37,7 @@ def test_what_has_arrived_is_recorded_before_the_end(tmp_path: Path, monkeypatch
         time.sleep(0.5)
         record(self, item)
 
-    with monkeypatch.context() as busy, _site(tmp_path):
+    with monkeypatch.context() as busy, running_site(tmp_path):
         busy.setattr(JobDatabase, "record", slow)
         _notify(tmp_path)
     assert _jobs(tmp_path) == NUMBERS
@@ -67,10 +51,10 @@ def test_what_was_not_recorded_is_after_the_next_start(
 
     with monkeypatch.context() as full:
         full.setattr(JobDatabase, "record", refuse)
-        with _site(tmp_path):
+        with running_site(tmp_path):
             _notify(tmp_path)
     assert _jobs(tmp_path) == []
-    with _site(tmp_path):
+    with running_site(tmp_path):
         pass
     assert _jobs(tmp_path) == NUMBERS
 

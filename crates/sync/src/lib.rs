@@ -1,4 +1,4 @@
-//! Locks that a forked process can use, whatever other threads did when it was forked.
+//! Locks that a forked process can use, also where other threads held some when it was forked.
 //!
 //! Arrives: values to guard.
 //! Leaves: guards, and waits for changes.
@@ -40,9 +40,7 @@ impl<T> Mutex<T> {
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl<T> Mutex<T> {
     /// Waits until it is free, and takes it.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))

@@ -167,9 +167,10 @@ class Inbox:
                 continue
             previous = item.previous or 0
             # A type never heard of begins where it is found, unless its beginning was wanted and is gone.
-            hole = previous > (last or 0) and (last is not None or gone.get(item.type, 0) >= previous)
-            late = previous > (last or 0) and (hole or self._strict)
-            late = late and previous > max(source.asked, answered.get(item.type, 0))
+            unseen = previous > (last or 0)
+            hole = unseen and (last is not None or gone.get(item.type, 0) >= previous)
+            late = unseen and (hole or self._strict)
+            late &= previous > max(source.asked, answered.get(item.type, 0))
             if self._whole and item.previous is not None and self._gap(source, last, seq, previous):
                 late |= seq - 1 > max(source.asked, newest_answered)
             if late and not give_up:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from waystage.bench.options import BenchOptions, NoBenchmark, Stopped
+from waystage.bench.options import CTRL_C, BenchOptions, NoBenchmark, Stopped
 from waystage.machine import CpuWatch, describe
 
 
@@ -76,7 +76,7 @@ def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
         except (Stopped, KeyboardInterrupt):
             if not any(part.details()["turns"] for part in options.limit.parts):
                 raise
-            options.limit.stopped = options.limit.stopped or "Ctrl-C"
+            options.limit.stopped = options.limit.stopped or CTRL_C
             answer = _incomplete(options)
     _check(name, answer)
     machine = describe() | {

@@ -10,7 +10,7 @@ Environments", ICPE 2017). The order changes from turn to turn by rotation and r
 early and late equally often, also in few turns.
 
 A turn of many cases may take longer than a run has. `take_turns` then takes turns case by case: all contestants of one
-case measure, then those of the next, so that whatever ends the run, peers have measured as often as ours.
+case measure, then those of the next, so that peers have measured as often as ours, however the run ends.
 """
 
 from __future__ import annotations
