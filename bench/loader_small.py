@@ -2,14 +2,16 @@
 
 50,000 files of 4 KiB in 50 directories, in an epoch's shuffled order, catalogued beforehand: `warm` from the page cache,
 `cold` after the kernel's caches were dropped, and `pfs` from the emulated striped file system in the shape `nurion`
-(docs/reference/pfs.md), with fewer files. Every contestant has the list of paths before it starts and delivers every
-file's bytes to one consumer in the same process, which adds up their lengths.
+(docs/reference/pfs.md), with fewer files. Every contestant has the list of files before it starts and delivers every
+file's bytes to one consumer in the same process, which adds up their lengths. The loader's order is drawn in its time.
 
 `loop` opens, reads and closes one file after the other with `os.open`, `os.read` and `os.close`. `threads` does the same
 in as many threads as the loader has, 256 files a task on a warm cache and one a task otherwise. `pytorch`, where it is
 installed, is a DataLoader whose workers, one a core, read files likewise. `warm_x_loop` is how many times as fast as the
-loop the loader is, as the ratio of medians; `cold_x_threads` and `pfs_x_threads` are the same against the threads. A turn
-that lacks a byte, or in which the emulation was late, is not valid.
+loop the loader is, as the ratio of medians; `cold_x_threads` and `pfs_x_threads` are the same against the threads.
+`pfs_x_floor` is what the busiest metadata server of the emulation needs for one open and one close a file over the
+loader's time: 1 cannot be exceeded, by threads neither. A turn that lacks a byte, or in which the emulation was late, is
+not valid.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import msgspec
 from waystage.bench import BenchError, BenchOptions, Figures, take_turns
 from waystage.catalog import BuildOptions, Catalog
 from waystage.loader import Loader
+from waystage.loader.files import FileSet, file_set
 from waystage.machine import SHORT_OF_CPU_IDLE_PCT
 from waystage.worlds.lab import pfs
 
@@ -69,7 +72,8 @@ def run(options: BenchOptions) -> dict[str, Any]:
         options.progress(f"making {files:,} files", 0.0)
         _make_tree(tree, files)
         point.mkdir()
-        mounted = pfs.mount(point, _shape(files_pfs))
+        shape = _shape(files_pfs)
+        mounted = pfs.mount(point, shape)
         try:
             places = {
                 "warm": _place(tree, folder / "tree.catalog", files, before=_nothing),
@@ -104,6 +108,9 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 "warm_x_loop": lambda: times("warm", "loop"),
                 "cold_x_threads": lambda: times("cold", "threads"),
                 "pfs_x_threads": lambda: times("pfs", "threads"),
+                "pfs_x_floor": lambda: round(
+                    _metadata_s(shape, files_pfs) / turns.median(("pfs", "waystage"), "seconds"), 2
+                ),
             }
         ),
         "peers": {f"{case}_x_{reader}": times(case, reader) for case, reader in names if reader != "waystage"}
@@ -117,7 +124,7 @@ class Place:
     """A catalogued tree; `before` is called before each reading of it."""
 
     root: Path
-    catalog: Path
+    files: FileSet
     paths: list[str]
     before: Callable[[], object]
 
@@ -129,7 +136,7 @@ def _place(root: Path, catalog: Path, files: int, before: Callable[[], object]) 
     if len(paths) != files:
         raise BenchError(f"{root} has {len(paths)} files and not {files}")
     random.Random(SEED).shuffle(paths)
-    return Place(root, catalog, paths, before)
+    return Place(root, file_set(catalog), paths, before)
 
 
 def _once(place: Place, read: Reader, mounted: pfs.Mounted | None, turn: int) -> Figures:
@@ -157,7 +164,7 @@ def _readers(case: str, place: Place) -> dict[str, Reader]:
 
 
 def _waystage(place: Place, turn: int) -> int:
-    with Loader(place.catalog, seed=SEED, epoch=turn % EPOCHS) as loader:
+    with Loader(place.files, seed=SEED, epoch=turn % EPOCHS) as loader:
         return sum(len(data) for _, data in loader)
 
 
@@ -216,6 +223,11 @@ def _make_tree(tree: Path, files: int) -> None:
         below.mkdir(parents=True)
         for number in range(files // DIRECTORIES):
             (below / f"f{number:05d}").write_bytes(os.urandom(BYTES))
+
+
+def _metadata_s(shape: pfs.Shape, files: int) -> float:
+    """Seconds of real time in which the metadata servers answer one open and one close a file."""
+    return 2 * files / (shape.metadata.servers * shape.metadata.messages_per_s) * shape.dilation
 
 
 def _shape(files: int) -> pfs.Shape:

@@ -11,6 +11,8 @@ import pytest
 from harness import Waystage
 from pfs_support import FAST, MADE_UP, Mount, busy, counted, run
 from waystage._native import read_layout
+from waystage.loader import Loader
+from waystage.loader.files import file_set
 from waystage.worlds.lab import pfs
 
 pytestmark = pytest.mark.lab
@@ -60,6 +62,18 @@ def test_the_same_seed_gives_the_same_files_in_every_mount(mount: Mount, point: 
     other = read()
     assert first == again
     assert first[0] != other[0]
+
+
+def test_a_loader_asks_for_no_attributes_that_the_open_told(mount: Mount, point: Path) -> None:
+    """A read makes the access time unknown to the client, which would ask the server for it."""
+    made = mount(FAST + MADE_UP + "client: {pages: direct}\n")
+    files = file_set(point, "file")
+    for _ in range(2):
+        before = counted(made)
+        with Loader(files) as loader:
+            assert sum(len(data) for _, data in loader) == 25 * 300_000
+        asked = {kind: number - before[kind] for kind, number in counted(made).items()}
+    assert {kind: number for kind, number in asked.items() if number} == {"open": 25, "close": 25}
 
 
 def test_a_read_takes_what_its_target_takes(mount: Mount, files: list[Path]) -> None:

@@ -26,7 +26,7 @@ use crate::layout::Layout;
 use crate::layouts::{LayoutMethod, Layouts, Objects};
 use crate::paths::string;
 use crate::root::Root;
-use crate::stat::{stat_name, stat_open};
+use crate::stat::{stat_name, stat_open, stat_to_read};
 
 /// Stale paths that are kept to be refreshed; more are only counted, and the complete tree is to be refreshed.
 const STALE_PATHS: usize = 100_000;
@@ -39,7 +39,7 @@ const REGULAR: i8 = 0;
 pub struct Opened {
     /// Open for reading, at its start.
     pub file: OwnedFd,
-    /// What it is now. This is to be relied on, not the entry.
+    /// What it is now, without its access time. This is to be relied on, not the entry.
     pub stat: Statx,
     /// In what it differs from its entry.
     pub differences: Differences,
@@ -146,7 +146,7 @@ impl CheckedTree {
     fn opened(&self, path: &[u8], recorded: &Recorded) -> Result<Opened, OpenFailed> {
         let failed = |error| OpenFailed { differences: of_error(error), error };
         let file = self.root.readable(path).map_err(failed)?;
-        let stat = stat_open(&file);
+        let stat = stat_to_read(&file);
         let stat = stat.map_err(failed)?;
         if kind(stat.stx_mode) != REGULAR {
             return Err(OpenFailed { differences: Differences::TYPE, error: Errno::INVAL });

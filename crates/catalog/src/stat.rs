@@ -20,3 +20,9 @@ pub(crate) fn stat_target(dir: impl AsFd, name: impl rustix::path::Arg) -> Resul
 pub(crate) fn stat_open(fd: impl AsFd) -> Result<Statx, Errno> {
     statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
+
+/// The attributes of an open file but its access time: network and FUSE file systems ask the server for that after each
+/// read, and for the others only when they do not know them from the open.
+pub(crate) fn stat_to_read(fd: impl AsFd) -> Result<Statx, Errno> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME))
+}

@@ -196,6 +196,12 @@ impl Bindings {
                 .all(|target| target.pace.is_some_and(|pace| pace * PIECE_BYTES as f64 <= limit_ns))
     }
 
+    /// How many loaders read from this target.
+    #[must_use]
+    pub fn readers(&self, target: usize) -> usize {
+        self.targets[target].readers as usize
+    }
+
     /// Half the pieces of this target that wait, for each of its readers.
     #[must_use]
     pub fn queued_for_each(&self, target: usize) -> u64 {

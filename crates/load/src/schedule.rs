@@ -55,6 +55,10 @@ pub const TOGETHER: Duration = Duration::from_micros(100);
 /// Pieces that a loader is given at once, at most.
 const MOST_TOGETHER: usize = 64;
 
+/// In order, pieces of a target that are let in ahead for each of its readers and one more: two times what one is given
+/// at once, as the last pieces of a queue are shared out.
+const AHEAD: usize = 2 * MOST_TOGETHER;
+
 /// A piece for a loader to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -212,7 +216,7 @@ impl Scheduler {
     /// What `loader` reads next. It must have read what it was given before.
     pub fn turn(&mut self, loader: u32, files: &Files, now_ns: u64) -> Turn {
         if self.rules.ordered {
-            self.let_in_order(files);
+            self.let_in_order(loader, files);
         }
         for target in self.bindings.first(loader).into_iter().flatten() {
             if let Some(piece) = self.piece_of(target, files) {
@@ -333,9 +337,14 @@ impl Scheduler {
         self.held == 0 || wanted <= self.rules.memory_bytes
     }
 
-    fn let_in_order(&mut self, files: &Files) {
+    /// Let in what comes next, until the target where `loader` looks first has enough, or memory is full. Not all at once:
+    /// the other loaders wait meanwhile.
+    fn let_in_order(&mut self, loader: u32, files: &Files) {
+        let first = self.bindings.first(loader).into_iter().flatten().next();
+        let enough = first.map_or(usize::MAX, |index| AHEAD * (self.bindings.readers(index) + 1));
         let mut stream = std::mem::replace(&mut self.in_order, Stream::new(Vec::new()));
-        while let Some(item) = stream.peek(self.source(files)) {
+        while first.is_none_or(|index| self.targets[index].queue.len() < enough) {
+            let Some(item) = stream.peek(self.source(files)) else { break };
             if !self.fits(item.bytes()) {
                 break;
             }

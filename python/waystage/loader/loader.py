@@ -33,10 +33,9 @@ PIECE_BYTES = 4 << 20
 NUMBERS = 2**64
 """The data plane uses 64-bit numbers."""
 
-LOADERS_A_CORE = 16
-MOST_LOADERS = 64
-"""Cold files are read faster with more outstanding reads; warm ones as fast with two loaders as with 64."""
-
+LOADERS = 64
+"""Outstanding reads; more of them are faster on storage that answers late, however few cores there are. Of files in memory
+no more are read at once than there are cores."""
 
 TARGETS_TOLD = 1024
 """Storage targets named to the flow agent, the most that it takes."""
@@ -290,11 +289,10 @@ class Loader:
 
     def _usual_loaders(self) -> int:
         targets = max(1, len(self.files.files.targets))
-        cores = len(os.sched_getaffinity(0))
         if self.best_loaders is not None:
             # Algorithm 1, shared by all processes.
-            return max(1, min(MOST_LOADERS, -(-self.best_loaders * targets // self.world)))
-        return min(MOST_LOADERS, max(targets, LOADERS_A_CORE * cores))
+            return max(1, min(LOADERS, -(-self.best_loaders * targets // self.world)))
+        return LOADERS
 
 
 class _Epoch:

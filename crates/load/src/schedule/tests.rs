@@ -181,3 +181,14 @@ fn small_pieces_are_given_together_once_they_are_known_to_be_quick() {
     let quick = given(5_000);
     assert!((15..=25).contains(&quick), "{quick} pieces of 5 us in 100 us");
 }
+
+#[test]
+fn an_epoch_of_many_files_is_not_let_in_before_its_first_piece_is_given() {
+    let files = singles(100_000, 4096, 2);
+    let units = units(&files, Delivery::Files, &SHARE, 2, None).unwrap();
+    let rules = Rules { ordered: true, memory_bytes: u64::MAX, ..rules(2) };
+    let mut scheduler = Scheduler::new(&files, units, Progress::default(), rules);
+    assert!(matches!(scheduler.turn(0, &files, 0), Turn::Read(_)));
+    // Others wait for the lock meanwhile.
+    assert!(scheduler.queued() < 1000, "{} files were let in", scheduler.queued());
+}
