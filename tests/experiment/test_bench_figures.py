@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from harness import bench_module
-from waystage.bench import BenchOptions, Stopped
+from waystage.bench import BenchOptions, Figures, Stopped, take_turns
+from waystage.bench.turns import Measure, label
 from waystage.experiment import results
 from waystage.experiment.results import JobRecord, RunResult
 from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
@@ -101,3 +102,40 @@ def test_mixes_compare_with_the_better_of_the_others() -> None:
     assert mix["better_other"] == "link-separation"
     assert math.isclose(mix["ratio"], 0.9)
     assert mix["interval_95"] == pytest.approx([0.9, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("wrong_of", "figures", "missing"),
+    [
+        ((), {"small_x_best": 0.5, "overhead_pct": 25.0}, set()),
+        (("ompio",), {"small_x_best": 2.0, "overhead_pct": 0.0}, set()),
+        (("ompio", "romio321", "independent"), {}, {"small_x_best", "overhead_pct"}),
+    ],
+)
+def test_a_peer_with_wrong_bytes_is_no_peer_of_collective_cost(
+    wrong_of: tuple[str, ...], figures: dict[str, float], missing: set[str]
+) -> None:
+    """Of three turns, OMPIO is the fastest in each and has wrong bytes in one."""
+    times = {"waystage": 100.0, "ompio": 50.0, "romio321": 200.0}
+    write_s = {"waystage": 1.0, "ompio": 0.8, "romio321": 1.0, "independent": 2.0}
+
+    def contestant(way: str, case: str) -> Measure:
+        def measure(turn: int) -> Figures:
+            wrong = 8 if turn == 1 and way in wrong_of else 0
+            return {
+                "contiguous": {"write_s": write_s[way], "wrong": wrong},
+                "small": {"small_us": times.get(way), "wrong_read": wrong},
+                "view": {"view_us": 3.0, "view_kib": 4.0},
+                "peak": {"peak_kib": 65536, "write_s": 0.1, "wrong_read": wrong},
+            }[case]
+
+        return measure
+
+    names = [(way, "contiguous") for way in write_s] + [(way, "small") for way in times]
+    names += [("waystage", "view"), ("waystage", "peak")]
+    turns = take_turns(BenchOptions(), {name: contestant(*name) for name in names}, turns=3)
+    answer = bench_module("collective_cost")._result(turns, None)
+    assert answer["figures"].items() >= figures.items() and not missing & set(answer["figures"])
+    assert answer["figures"]["wrong_bytes"] == 0 and answer["figures"]["aggregator_peak_x_buffer"] == 1.0
+    expected = {name for name in map(label, names) if name.split(",")[0] in wrong_of}
+    assert set(answer["details"]["wrong"]) == expected
