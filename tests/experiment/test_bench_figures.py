@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from harness import bench_module
-from waystage.bench import BenchOptions, Figures, Stopped, take_turns
-from waystage.bench.turns import Measure, label
+from waystage.bench import BenchOptions, Figures, Stopped, TurnFailed, take_turns
+from waystage.bench.turns import Measure, Name, label
 from waystage.experiment import results
 from waystage.experiment.results import JobRecord, RunResult
 from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
@@ -139,3 +139,29 @@ def test_a_peer_with_wrong_bytes_is_no_peer_of_collective_cost(
     assert answer["figures"]["wrong_bytes"] == 0 and answer["figures"]["aggregator_peak_x_buffer"] == 1.0
     expected = {name for name in map(label, names) if name.split(",")[0] in wrong_of}
     assert set(answer["details"]["wrong"]) == expected
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_the_storage_alone_is_no_peer_of_collective_and_limits_what_can_be_gained(measured: bool) -> None:
+    collective = bench_module("collective")
+    write_s = {"waystage": 0.3, "ompio": 0.9, "romio321": 1.0, "mpich": 1.2}
+    write_s |= {"independent": 0.45, "alltoallv": 0.8}
+
+    def contestant(way: str) -> Measure:
+        return lambda turn: {"write_s": write_s[way], "read_s": 1.0, "wrong_file": 0, "wrong_read": 0}
+
+    def floor(turn: int) -> Figures:
+        if not measured:
+            raise TurnFailed("no space")
+        return {"write_s": 0.25, "read_s": None, "wrong_file": 0, "wrong_read": 0}
+
+    contestants: dict[Name, Measure] = {(way, "subarray"): contestant(way) for way in write_s}
+    contestants[collective.FLOOR] = floor
+    turns = take_turns(BenchOptions(), contestants, turns=3, case=lambda name: name[1])
+    turns.missing += [case for case in collective.RAW + collective.KERNELS if case != "subarray"]
+    answer = collective._result(turns)
+    assert answer["details"]["x_best"] == {"subarray write": 1.5, "subarray read": 1.0}
+    assert answer["figures"]["subarray_x_romio"] == 3.33
+    assert answer["figures"].get("subarray_x_floor") == (0.833 if measured else None)
+    floors = {"subarray write": 0.25, "subarray_x_romio": 4.0}
+    assert answer["details"].get("floor") == (floors if measured else None)
