@@ -25,11 +25,13 @@ _CHUNK_WORDS = 1 << 22
 
 @dataclass(frozen=True)
 class Programs:
-    """`raw` and `kernels` for each library, `openmpi` and `mpich`; `yields` is preloaded into MPICH's ranks."""
+    """`raw` and `kernels` for each library, `openmpi` and `mpich`; `yields` is preloaded into MPICH's ranks; `floor` writes
+    with bare requests, without MPI."""
 
     raw: dict[str, Path]
     kernels: dict[str, Path]
     yields: Path
+    floor: Path
 
 
 def compile_programs(folder: Path) -> Programs:
@@ -48,7 +50,9 @@ def compile_programs(folder: Path) -> Programs:
         run_program([compiler, *_FLAGS, *places, "-o", kernels[library], SOURCES / "kernels.c", "-lhdf5"])
     yields = folder / "yield.so"
     run_program(["cc", "-O2", "-fPIC", "-shared", "-o", yields, SOURCES / "yield.c"])
-    return Programs(raw, kernels, yields)
+    floor = folder / "floor"
+    run_program(["cc", *_FLAGS, "-pthread", "-o", floor, SOURCES / "floor.c"])
+    return Programs(raw, kernels, yields, floor)
 
 
 def wrong_bytes(file: Path, printed: Mapping[str, Any]) -> int:

@@ -12,6 +12,7 @@ import msgspec
 from waystage.worlds.lab import pfs
 
 TARGETS = 4
+STRIPE_BYTES = 1 << 20
 DILATION = 4.0
 """Seconds of real time for one emulated second, so that this machine keeps up."""
 
@@ -19,7 +20,7 @@ DILATION = 4.0
 def shape() -> pfs.shape.Shape:
     """Four targets of the shape `nurion`; files are striped over all of them by 1 MiB, and no page is kept."""
     nurion = pfs.load("nurion")
-    stripes = pfs.shape.LayoutPart(stripes="all", stripe_size=1 << 20)
+    stripes = pfs.shape.LayoutPart(stripes="all", stripe_size=STRIPE_BYTES)
     return msgspec.structs.replace(
         nurion,
         targets=msgspec.structs.replace(nurion.targets, count=TARGETS),

@@ -7,7 +7,9 @@ The same program runs under each implementation of MPI-IO: OMPIO, Open MPI's ROM
 
 Writing is set_view, write_all and close, in HDF5 open to close; reading is read_all. For each case `x_best` is the best
 peer's median over Waystage's: `worst_x_best` and `median_x_best` are over all cases, written and read.
-`subarray_x_romio` is the better ROMIO's, written. `wrong_bytes` is Waystage's, in the file and read back. A peer with
+`subarray_x_romio` is the better ROMIO's, written. `subarray_x_floor` is the time over ours of the storage alone: the same
+bytes in bare requests of a stripe each, as many in flight as all aggregators have, without MPI. `details.floor` has that
+time, and what `subarray_x_romio` would be with it. `wrong_bytes` is Waystage's, in the file and read back. A peer with
 wrong bytes is no peer in that case, and `details.wrong` names it. Links and servers are slowed by `DILATION`, so that
 this machine keeps up; a turn whose emulation was late is not valid. It measures methods, and no Lustre. A run that ends
 early has the cases that come first, and names the others.
@@ -15,8 +17,10 @@ early has the cases that come first, and names the others.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from functools import partial
@@ -25,9 +29,10 @@ from typing import Any
 
 from _io_nodes import Nodes, nodes
 from _io_programs import Programs, compile_programs, wrong_bytes
-from _io_storage import DILATION, shape
+from _io_storage import DILATION, STRIPE_BYTES, TARGETS, shape
 
-from waystage.bench import BenchError, BenchOptions, Figures, TurnFailed, Turns, take_turns
+from waystage.bench import BenchError, BenchOptions, Figures, TurnFailed, Turns, run_program, take_turns
+from waystage.bench.turns import label
 from waystage.stats import median
 from waystage.worlds.lab import pfs
 
@@ -37,6 +42,11 @@ LINK_BIT_S = 1_000_000_000
 BYTES_A_RANK, BYTES_A_RANK_QUICK = 8 << 20, 1 << 20
 STEPS, STEPS_QUICK = {"vpic": 10, "vorpal": 2}, {"vpic": 2, "vorpal": 1}
 LIMIT_S = 120.0
+
+FLOOR = ("storage alone", "subarray")
+IN_FLIGHT = 32 * TARGETS
+"""Requests of all aggregators together: 32 at a target."""
+SITE_BYTES = 576
 
 RAW, KERNELS = ("contiguous", "strided", "subarray", "pieces"), ("vpic", "vorpal")
 MPI_IO = ("waystage", "ompio", "romio321", "mpich")
@@ -65,7 +75,8 @@ def run(options: BenchOptions) -> dict[str, Any]:
                     (way, case): partial(bench.measure, way, case)
                     for case in RAW + KERNELS
                     for way in ways(case)
-                },
+                }
+                | {FLOOR: bench.floor},
                 turns=3,
                 quick=1,
                 invalid=lambda figures: figures.get("emulation") or None,
@@ -103,12 +114,28 @@ class _Bench:
             printed = json.loads(out.splitlines()[-1])
         except (BenchError, ValueError, IndexError) as error:
             raise TurnFailed(f"{way}, {case}: {error}") from None
+        return self._figures(printed)
+
+    def floor(self, turn: int) -> Figures:
+        """The bytes of the subarray's file by bare requests of a stripe each."""
+        file, size = self._folder / "point" / "file", array_bytes(self._bytes)
+        file.unlink(missing_ok=True)
+        with file.open("xb") as made:
+            made.truncate(size)
+        pfs.reset(self.mounted)
+        try:
+            out = run_program([self._programs.floor, size, STRIPE_BYTES, IN_FLIGHT, file], timeout=LIMIT_S)
+        except (BenchError, subprocess.TimeoutExpired) as error:
+            raise TurnFailed(f"{label(FLOOR)}: {error}") from None
+        return self._figures(json.loads(out))
+
+    def _figures(self, printed: dict[str, Any]) -> Figures:
         counted = pfs.statistics(self.mounted)
         targets = counted["targets"]
         steps = ("view_s", "write_s", "close_s")
         return {
             "write_s": sum(printed.get(step, 0.0) for step in steps),
-            "read_s": printed["read_s"],
+            "read_s": printed.get("read_s"),
             "open_s": printed.get("open_s"),
             "view_s": printed.get("view_s"),
             "wrong_file": wrong_bytes(self._folder / "files" / "file", printed),
@@ -132,6 +159,12 @@ class _Bench:
             launch = self._nodes.open_mpi(RANKS, program)
             return [sys.executable, "-m", "waystage", "mpi", "--io", "--", *launch]
         return self._nodes.open_mpi(RANKS, program, ("--mca", "io", way) if way in MPI_IO else ())
+
+
+def array_bytes(bytes_a_rank: int) -> int:
+    """Bytes of the file of the 4-D array: see `array` in pattern.c."""
+    side = next(side for side in itertools.count(1) if side**4 * SITE_BYTES >= bytes_a_rank)
+    return RANKS * side**4 * SITE_BYTES
 
 
 def _result(turns: Turns) -> dict[str, Any]:
@@ -159,6 +192,7 @@ def _result(turns: Turns) -> dict[str, Any]:
             # A case in which all turns of Waystage failed counts, as the worst.
             done = bool(turns.values(("waystage", case), step))
             x_best[name] = round(peers[first] / turns.median(("waystage", case), step), 3) if done else 0.0
+    floors: dict[str, Any] = {}
     figures: dict[str, Any] = {
         "wrong_bytes": sum(n for name, n in wrong.items() if name.startswith("waystage"))
     }
@@ -173,11 +207,19 @@ def _result(turns: Turns) -> dict[str, Any]:
             for way in ("romio321", "mpich")
             if turns.values((way, "subarray"), "write_s")
         )
-        figures["subarray_x_romio"] = round(romio / turns.median(("waystage", "subarray"), "write_s"), 2)
+        ours = turns.median(("waystage", "subarray"), "write_s")
+        figures["subarray_x_romio"] = round(romio / ours, 2)
+        if turns.values(FLOOR, "write_s"):
+            floor = turns.median(FLOOR, "write_s")
+            figures["subarray_x_floor"] = round(floor / ours, 3)
+            floors = {
+                "floor": {"subarray write": round(floor, 4), "subarray_x_romio": round(romio / floor, 2)}
+            }
     return {
         "figures": figures,
         "peers": {"best": best},
         "details": turns.details()
+        | floors
         | {
             "x_best": x_best,
             "wrong": wrong,

@@ -6,8 +6,9 @@ of `MPI_File_set_view` with 10^8 runs at a client; OMPIO and ROMIO get 10^6, and
 have Open MPI's parameter checks off there: they check each run, 26 ns, before any implementation of MPI-IO is called.
 `aggregator_peak_x_buffer` is how much an aggregator's memory grows at most over what `--memory` gives it, while four
 ranks write and read 10^6 interleaved extents each. `small_x_best` is the median time of a write of 4 KiB a rank to a file
-in memory, the best of OMPIO and ROMIO over Waystage; `small_us` is Waystage's. `wrong_bytes` is Waystage's. `details.core` has the same view without
-MPI, from `crates/collective/examples/set_view.rs`.
+in memory, the best of OMPIO and ROMIO over Waystage; `small_us` is Waystage's. `wrong_bytes` is Waystage's. A peer with
+wrong bytes is no peer in that case, and `details.wrong` names it. `details.core` has the same view without MPI, from
+`crates/collective/examples/set_view.rs`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from _io_nodes import Nodes, nodes
 from _io_programs import SOURCES, Programs, compile_programs, wrong_bytes
 from _io_storage import shape
 
-from waystage.bench import BenchError, BenchOptions, Figures, TurnFailed, run_program, take_turns
+from waystage.bench import BenchError, BenchOptions, Figures, TurnFailed, Turns, run_program, take_turns
+from waystage.bench.turns import label
 from waystage.worlds.lab import pfs
 
 RANKS = 4
@@ -63,37 +65,58 @@ def run(options: BenchOptions) -> dict[str, Any]:
             )
         finally:
             pfs.unmount(folder / "point", force=True)
-    best = min(turns.medians("write_s").items(), key=lambda item: (item[0][0] == "waystage", item[1]))
-    ours = turns.median(("waystage", "contiguous"), "write_s")
-    peak = turns.median(("waystage", "peak"), "peak_kib")
-    wrong = [
-        *turns.values(("waystage", "contiguous"), "wrong"),
-        *turns.values(("waystage", "peak"), "wrong_read"),
-        *turns.values(("waystage", "small"), "wrong_read"),
-    ]
-    small = turns.median(("waystage", "small"), "small_us")
-    small_of = {way: turns.median((way, "small"), "small_us") for way in ("ompio", "romio321")}
-    figures = {
-        "overhead_pct": round(100 * (ours / best[1] - 1), 2),
-        "view_us": round(turns.median(("waystage", "view"), "view_us"), 1),
-        "view_kib": turns.median(("waystage", "view"), "view_kib"),
-        "aggregator_peak_x_buffer": round(peak / (MEMORY_MIB << 10), 3),
-        "small_x_best": round(min(small_of.values()) / small, 3),
-        "small_us": round(small, 1),
-        "wrong_bytes": int(sum(wrong)),
+    return _result(turns, _core(options.quick))
+
+
+def _result(turns: Turns, core: dict[str, Any] | None) -> dict[str, Any]:
+    wrong = {label(name): int(count) for name in turns.names if (count := _wrong(turns, name))}
+
+    def peers(case: str, key: str) -> dict[str, float]:
+        names = {way: (way, case) for way in PEERS if (way, case) in turns.names}
+        return {
+            way: turns.median(name, key)
+            for way, name in names.items()
+            if label(name) not in wrong and turns.values(name, key)
+        }
+
+    ours = {
+        key: turns.median(("waystage", case), key)
+        for case, key in (
+            ("contiguous", "write_s"),
+            ("view", "view_us"),
+            ("view", "view_kib"),
+            ("peak", "peak_kib"),
+            ("small", "small_us"),
+        )
     }
-    views = {
-        f"{way}_view_{key}_of_1e6_runs": turns.median((way, "view"), f"view_{key}")
-        for way in ("ompio", "romio321")
-        for key in ("us", "kib")
+    figures: dict[str, Any] = {
+        "view_us": round(ours["view_us"], 1),
+        "view_kib": ours["view_kib"],
+        "aggregator_peak_x_buffer": round(ours["peak_kib"] / (MEMORY_MIB << 10), 3),
+        "small_us": round(ours["small_us"], 1),
+        "wrong_bytes": sum(count for name, count in wrong.items() if name.startswith("waystage")),
     }
+    found: dict[str, Any] = {}
+    if writes := peers("contiguous", "write_s"):
+        best = min(writes, key=lambda way: writes[way])
+        figures["overhead_pct"] = round(100 * (ours["write_s"] / writes[best] - 1), 2)
+        found["best"] = f"{best} {writes[best]:.3f} s"
+    if small := peers("small", "small_us"):
+        figures["small_x_best"] = round(min(small.values()) / ours["small_us"], 3)
+    for key in ("us", "kib"):
+        for way, value in peers("view", f"view_{key}").items():
+            found[f"{way}_view_{key}_of_1e6_runs"] = value
+    found |= {f"{way}_small_us": round(value, 1) for way, value in small.items()}
     return {
         "figures": figures,
-        "peers": {"best": f"{best[0][0]} {best[1]:.3f} s"}
-        | views
-        | {f"{way}_small_us": round(value, 1) for way, value in small_of.items()},
-        "details": turns.details() | {"core": _core(options.quick)},
+        "peers": found,
+        "details": turns.details() | {"wrong": wrong, "core": core},
     }
+
+
+def _wrong(turns: Turns, name: Any) -> float:
+    """Wrong bytes of all turns of a contestant, in its file and read back."""
+    return sum(sum(turns.values(name, key)) for key in ("wrong", "wrong_read"))
 
 
 class _Bench:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 import socket
@@ -58,6 +59,22 @@ def test_the_bare_copy_has_the_bytes_and_times_of_every_file(tmp_path: Path, ver
     for file in files:
         assert (made / file).read_bytes() == (tree / file).read_bytes()
         assert (made / file).stat().st_mtime_ns == (tree / file).stat().st_mtime_ns
+
+
+@pytest.mark.parametrize(("request_bytes", "in_flight"), [(100_000, 3), (1 << 20, 128)])
+def test_the_bare_storage_gets_every_byte_of_the_subarray(
+    tmp_path: Path, request_bytes: int, in_flight: int
+) -> None:
+    programs, size = bench_module("_io_programs"), bench_module("collective").array_bytes(100_000)
+    assert size == 8 * 4**4 * 576
+    file = tmp_path / "file"
+    file.write_bytes(bytes(size))
+    (tmp_path / "collective_peers").mkdir()
+    bare = compiled("collective_peers/floor", tmp_path)
+    words = [str(word) for word in (bare, size, request_bytes, in_flight, file)]
+    printed = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+    assert printed["bytes"] == size and printed["write_s"] > 0
+    assert programs.wrong_bytes(file, printed) == 0
 
 
 def test_the_bare_relay_carries_both_directions_to_their_ends(tmp_path: Path) -> None:

@@ -16,6 +16,10 @@ use crate::effect::{Outcome, Transfer};
 /// Runs of a piece, at most.
 const PIECE_RUNS: usize = 512;
 
+/// With this a piece of several runs ends: each of them is a request, which waits for the one before it. Longer runs
+/// are worth a thread each, and go beside each other.
+const PIECE_BYTES: u64 = 256 << 10;
+
 /// An open file.
 pub(crate) struct OpenFile {
     pub(crate) fd: OwnedFd,
@@ -65,11 +69,11 @@ pub(crate) struct Progress {
 pub(crate) type Piece = Vec<(u64, u64, u64)>;
 
 impl Progress {
-    /// The next piece, and whether there are more.
-    pub(crate) fn take(&mut self, transfer: &Transfer) -> (Piece, bool) {
+    /// The next piece, its bytes, and whether there are more.
+    pub(crate) fn take(&mut self, transfer: &Transfer) -> (Piece, u64, bool) {
         let (mut piece, mut sum) = (Vec::new(), 0);
-        while self.outcome.status == Status::Ok && sum < transfer.piece && piece.len() < PIECE_RUNS
-        {
+        let enough = transfer.piece.min(PIECE_BYTES);
+        while self.outcome.status == Status::Ok && sum < enough && piece.len() < PIECE_RUNS {
             let Some((from, to)) = self.coverage.next(self.at) else {
                 break;
             };
@@ -90,13 +94,55 @@ impl Progress {
         let more = self.outcome.status == Status::Ok && self.coverage.next(self.at).is_some();
         self.active += 1;
         self.queued = more;
-        (piece, more)
+        (piece, sum, more)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use waystage_collective_wire::{FileId, Window};
+
     use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    /// Pieces of runs of a file with stripes of 1 MiB, as numbers of bytes.
+    fn pieces(runs: &[(u64, u64)]) -> Vec<Vec<u64>> {
+        let window = Window::range(0, 8 << 20).unwrap();
+        let mut coverage = Coverage::new(window.bytes());
+        runs.iter().for_each(|(offset, bytes)| coverage.add(*offset, *bytes));
+        let transfer = Transfer {
+            job: 1,
+            file: FileId([1; 16]),
+            app: "app".into(),
+            write: true,
+            window,
+            image: 0,
+            coverage: Coverage::new(0),
+            bytes: coverage.total(),
+            piece: 1 << 20,
+            aggregators: 1,
+        };
+        let (at, active, queued) = (0, 0, true);
+        let mut progress = Progress { coverage, at, active, queued, outcome: Outcome::ok() };
+        let mut found = Vec::new();
+        while progress.queued {
+            let (piece, _, _) = progress.take(&transfer);
+            found.push(piece.iter().map(|(_, _, bytes)| *bytes).collect());
+        }
+        found
+    }
+
+    #[test]
+    fn long_runs_go_beside_each_other_and_short_ones_behind_each_other() {
+        assert_eq!(pieces(&[(0, 2048 * KIB)]), [[1024 * KIB], [1024 * KIB]]);
+        assert_eq!(
+            pieces(&[(0, 300 * KIB), (400 * KIB, 300 * KIB), (800 * KIB, 300 * KIB)]),
+            [[300 * KIB], [300 * KIB], [224 * KIB], [76 * KIB]]
+        );
+        let short: Vec<_> = (0..100).map(|run| (run * 8 * KIB, 4 * KIB)).collect();
+        assert_eq!(pieces(&short), [vec![4 * KIB; 64], vec![4 * KIB; 36]]);
+    }
 
     #[test]
     fn aggregators_share_the_requests_of_the_targets() {

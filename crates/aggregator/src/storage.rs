@@ -416,15 +416,16 @@ impl Shared {
     }
 
     fn piece(&self, of: Arc<Running>) -> Option<Done> {
-        let (piece, more, first) = {
+        let (piece, bytes, more, first) = {
             let mut state = of.state.lock();
             let first = state.at == 0;
-            let (piece, more) = state.take(&of.transfer);
-            (piece, more, first)
+            let (piece, bytes, more) = state.take(&of.transfer);
+            (piece, bytes, more, first)
         };
         let app = &of.transfer.app;
         if more {
-            self.state.lock().work.push(app, of.transfer.piece, Work::Transfer(Arc::clone(&of)));
+            // The next piece is as large, about.
+            self.state.lock().work.push(app, bytes, Work::Transfer(Arc::clone(&of)));
             self.more.notify_one();
         }
         let began = now_ns();
@@ -444,7 +445,7 @@ impl Shared {
         };
         let mut state = self.state.lock();
         let served = state.served.entry(Arc::clone(app)).or_default();
-        served.bytes += piece.iter().map(|(_, _, bytes)| bytes).sum::<u64>();
+        served.bytes += bytes;
         served.busy_ns += took;
         let outcome = ended?;
         served.windows += 1;
