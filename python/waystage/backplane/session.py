@@ -323,7 +323,7 @@ class Backplane:
     # -- for subscriptions (Link) -----------------------------------------------------------------
 
     def replay(
-        self, source: str, types: tuple[str, ...], request: ReplayRequest, journal: bool
+        self, source: str, types: tuple[str, ...], request: ReplayRequest, journal: bool = True
     ) -> Replayed | None:
         """Ask `source` itself; where it is gone, ask the controller's journal if `journal`."""
         answers = [self._replay_from(f"{keys.REPLAY}/{source}/{name}", source, request) for name in types]

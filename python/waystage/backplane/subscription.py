@@ -75,7 +75,7 @@ class Link(Protocol):
     """Requests a replay of events, with `journal` also of a controller's. None: no answer."""
 
     def replay(
-        self, source: str, types: tuple[str, ...], request: ReplayRequest, journal: bool
+        self, source: str, types: tuple[str, ...], request: ReplayRequest, journal: bool = True
     ) -> Replayed | None: ...
 
     def closed(self, subscription: Subscription) -> None: ...
