@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from harness import WAIT_S, halt, wait_until
-from waystage.backplane import Backplane, BackplaneConfig, BackplaneError, Missed, NotConfirmed
+from waystage.backplane import Backplane, BackplaneConfig, BackplaneError, Missed, NotConfirmed, keys, wire
 from waystage.backplane.cursors import FileCursors
 from waystage.backplane.inbox import Arrival
-from waystage.backplane.outbox import ReplayEnd
+from waystage.backplane.outbox import ReplayEnd, ReplayRequest
 from waystage.backplane.properties import Wanted
-from waystage.backplane.subscription import Subscription
+from waystage.backplane.subscription import Replayed, Subscription
 from waystage.controllers import GlobalController
 from waystage.events import Envelope, EventError, JobFinished, JobStarted, encode
 from waystage.policies.base import load_policy
@@ -159,6 +159,39 @@ def test_events_of_a_publisher_that_is_gone_come_from_the_controllers_journal(
             _each_once(_wait_for(tmp_path, "19"), 20)
 
 
+def test_a_journal_that_has_not_yet_what_the_publisher_holds_makes_no_event_lost(
+    router: Backplane, unix_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart of the router: an event arrives before its publisher can be asked for those before it."""
+    ask, asked = router._replay_from, list[str]()
+
+    def late(key: str, source: str, request: ReplayRequest) -> object:
+        asked.append(key)
+        return None if len(asked) == 1 else ask(key, source, request)
+
+    def answer(key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:
+        wire.send_replay(reply, key, [], ReplayEnd())
+
+    router.answer(f"{keys.JOURNAL}/*/*", answer)
+    with Backplane.open(BackplaneConfig(name="publisher", connect=(unix_endpoint,))) as publisher:
+        with router.subscribe("JobStarted", durable="reader", state_dir=tmp_path) as subscription:
+            _publish(publisher, 0, 1)
+            items = [subscription.get(WAIT_S)]
+            wait_until(lambda: publisher.stats.replays_answered > 0, what="the replay at its start")
+            wait_until(lambda: subscription._inbox._sources[publisher.source].held is None)
+            offer = subscription.offer
+
+            def lossy(*arrivals: Arrival) -> None:
+                offer(*(each for each in arrivals if each.envelope.seq != 2))
+
+            monkeypatch.setattr(subscription, "offer", lossy)
+            monkeypatch.setattr(router, "_replay_from", late)
+            _publish(publisher, 1, 3)
+            items += [subscription.get(WAIT_S) for _ in range(2)]
+    assert [item.event.job_id for item in items] == ["0", "1", "2"]  # type: ignore[union-attr]
+    assert asked[1].startswith(keys.JOURNAL)
+
+
 def test_a_subscriber_that_missed_too_much_takes_a_snapshot(
     router: Backplane, unix_endpoint: str, tmp_path: Path
 ) -> None:
@@ -206,11 +239,11 @@ def test_a_gap_is_repaired_before_publishers_that_may_have_missed_nothing(tmp_pa
     begun, go_on = threading.Event(), threading.Event()
 
     class Slow:
-        def replay(self, source: str, types: object, request: object) -> tuple[list[Arrival], ReplayEnd]:
+        def replay(self, source: str, types: object, request: object, journal: bool) -> Replayed:
             asked.append(source)
             begun.set()
             assert go_on.wait(WAIT_S)
-            return [], ReplayEnd()
+            return Replayed([], ReplayEnd(), whole=True)
 
         def closed(self, subscription: Subscription) -> None:
             return None

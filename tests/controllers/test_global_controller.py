@@ -15,6 +15,8 @@ import pytest
 from harness import WAIT_S, command, ran, wait_until
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.backplane.config import load_config
+from waystage.backplane.inbox import Arrival
+from waystage.backplane.outbox import ReplayRequest
 from waystage.controllers import GlobalController, Journal, site
 from waystage.events import (
     Action,
@@ -30,6 +32,7 @@ from waystage.events import (
     StagingStarted,
     decode_action,
 )
+from waystage.policies.base import load_policy
 from waystage.state import State
 
 
@@ -210,6 +213,37 @@ def test_no_event_is_lost_or_doubled_when_the_controller_is_killed(endpoint: str
     for n in range(8):
         own = [job_id for job_id in started if job_id.startswith(f"node{n}-")]
         assert own == [f"node{n}-{number}" for number in range(100)]
+
+
+def test_a_confirmed_event_is_in_the_journal_though_its_publisher_could_not_be_asked_at_once(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event arrives before its publisher, whose connection is new, can be asked for those before it. The
+    controller's own journal has no answer to that."""
+    with (
+        Backplane.open(BackplaneConfig(listen=(endpoint,))) as router,
+        GlobalController(load_policy("null"), [], router, tmp_path) as controller,
+        Backplane.open(BackplaneConfig(name="publisher", connect=(endpoint,))) as publisher,
+    ):
+        publisher.publish(JobStarted(job_id="0", nodes=()), confirm=True, timeout=WAIT_S)
+        subscription = controller._intake._subscription
+        offer, ask, asked = subscription.offer, router._replay_from, list[str]()
+
+        def lossy(*items: Arrival) -> None:
+            offer(*(item for item in items if item.envelope.seq not in {2, 3}))
+
+        def late(key: str, source: str, request: ReplayRequest) -> object:
+            asked.append(key)
+            return None if len(asked) == 1 else ask(key, source, request)
+
+        monkeypatch.setattr(subscription, "offer", lossy)
+        monkeypatch.setattr(router, "_replay_from", late)
+        for number in range(1, 5):
+            publisher.publish(JobStarted(job_id=str(number), nodes=()))
+        assert publisher.confirm_published(timeout=WAIT_S)
+        assert [item.event for item in controller._journal.events()] == [
+            JobStarted(job_id=str(number), nodes=()) for number in range(5)
+        ]
 
 
 def test_sigterm_drains_and_the_ready_file_comes_and_goes(endpoint: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ events are dropped, since the replay repeats them).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -124,16 +124,24 @@ class Inbox:
     def incomplete(self, name: str) -> bool:
         """Whether something is missing among what waits for the replay of this source: it came while that was
         asked for."""
+        return self.has_hole(name) or self._sources[name].behind
+
+    def has_hole(
+        self, name: str, replayed: Iterable[Arrival] = (), gone: Mapping[str, int] | None = None
+    ) -> bool:
+        """Whether an event of this source is missing before one that waits or was replayed, and is not `gone`."""
         source = self._sources[name]
         last = dict(source.last)
-        for item in sorted(source.held or [], key=lambda a: a.envelope.seq):
+        for type_name, seq in (gone or {}).items():
+            last[type_name] = max(seq, last.get(type_name, 0))
+        for item in sorted((*replayed, *(source.held or [])), key=lambda a: a.envelope.seq):
             known = last.get(item.type)
             if known is not None and item.envelope.seq <= known:
                 continue
             if (item.previous or 0) > (known or 0) and (known is not None or self._strict):
                 return True
             last[item.type] = item.envelope.seq
-        return source.behind
+        return False
 
     def next(
         self,

@@ -28,7 +28,7 @@ from waystage.backplane.inbox import Arrival
 from waystage.backplane.outbox import Outbox, ReplayEnd, ReplayRequest
 from waystage.backplane.properties import Properties, Wanted
 from waystage.backplane.receiving import COALESCE_S, BatchReceiver
-from waystage.backplane.subscription import Callback, Missed, Subscription
+from waystage.backplane.subscription import Callback, Missed, Replayed, Subscription
 from waystage.events import (
     Envelope,
     Event,
@@ -323,11 +323,12 @@ class Backplane:
     # -- for subscriptions (Link) -----------------------------------------------------------------
 
     def replay(
-        self, source: str, types: tuple[str, ...], request: ReplayRequest
-    ) -> tuple[list[Arrival], ReplayEnd] | None:
-        """Ask `source` itself; where it is gone, ask the controller's journal."""
+        self, source: str, types: tuple[str, ...], request: ReplayRequest, journal: bool = True
+    ) -> Replayed | None:
+        """Ask `source` itself; where it is gone, ask the controller's journal if `journal`."""
         answers = [self._replay_from(f"{keys.REPLAY}/{source}/{name}", source, request) for name in types]
-        if any(answer is None for answer in answers):
+        whole = None not in answers
+        if not whole and journal:
             answers = [
                 self._replay_from(f"{keys.JOURNAL}/{source}/{name}", source, request) for name in types
             ]
@@ -337,7 +338,7 @@ class Backplane:
         missed: dict[str, int] = {}
         for _, end in found:
             missed |= end.missed
-        return [item for items, _ in found for item in items], ReplayEnd(missed=missed)
+        return Replayed([item for items, _ in found for item in items], ReplayEnd(missed=missed), whole)
 
     def closed(self, subscription: Subscription) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -63,12 +63,20 @@ class SubscriptionStats(msgspec.Struct, kw_only=True):
     callback_errors: int = 0
 
 
+class Replayed(NamedTuple):
+    """`whole`: the publisher itself answered. A journal may not have yet what the publisher still holds."""
+
+    events: list[Arrival]
+    end: ReplayEnd
+    whole: bool
+
+
 class Link(Protocol):
-    """Requests a replay of events. None: no answer."""
+    """Requests a replay of events, with `journal` also of a controller's. None: no answer."""
 
     def replay(
-        self, source: str, types: tuple[str, ...], request: ReplayRequest
-    ) -> tuple[list[Arrival], ReplayEnd] | None: ...
+        self, source: str, types: tuple[str, ...], request: ReplayRequest, journal: bool = True
+    ) -> Replayed | None: ...
 
     def closed(self, subscription: Subscription) -> None: ...
 
@@ -291,11 +299,16 @@ class Subscription:
         return self._inbox.behind() if len(self._entries) <= self._capacity // 2 else []
 
     def _recover(self, source: str, request: ReplayRequest, missing: bool) -> None:
-        answer = self._link.replay(source, self.wanted.types, request)
+        journal = self._cursors is None or self._cursors.asks_journal
+        answer = self._link.replay(source, self.wanted.types, request, journal)
+        replayed, end, whole = answer or Replayed([], ReplayEnd(), whole=False)
         give_up = False
         with self._changed:
-            missing = missing or self._inbox.incomplete(source)
-        if answer is None and missing:
+            if answer is None:
+                missing = missing or self._inbox.incomplete(source)
+            else:
+                missing = not whole and self._inbox.has_hole(source, replayed, end.missed)
+        if missing:
             # It may be the way that is cut, and not the publisher that is gone.
             since = self._unanswered.setdefault(source, time.monotonic())
             give_up = time.monotonic() - since > GIVE_UP_S
@@ -304,7 +317,6 @@ class Subscription:
                     self._changed.wait_for(lambda: self._closed, ASK_AGAIN_S / 10)
                 return
         self._unanswered.pop(source, None)
-        replayed, end = answer if answer is not None else ([], ReplayEnd())
         with self._changed:
             self.stats.replayed += len(replayed)
             if give_up:

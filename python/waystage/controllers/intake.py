@@ -117,7 +117,8 @@ class Intake:
             if isinstance(item.event, Missed):
                 self.missed += 1
                 log.error(
-                    "events of %s are lost (%s): its cache was too small for the time without a controller",
+                    "events of %s are lost (%s): its cache was too small for the time without a controller, or it ended "
+                    "before it could be asked",
                     item.event.publisher,
                     ", ".join(item.event.types),
                 )
