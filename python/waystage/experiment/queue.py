@@ -183,8 +183,9 @@ def alternate_edges(topology: Topology, count: int, free: Sequence[str]) -> tupl
     communication crosses the core. Ties go to the switch that sorts first; hosts under a switch are taken in port order.
     """
     under: list[deque[str]] = []
+    offered = frozenset(free)
     for switch in topology.edge_switches:
-        hosts = deque(h for h in topology.hosts_at[switch] if h in free)
+        hosts = deque(h for h in topology.hosts_at[switch] if h in offered)
         if hosts:
             under.append(hosts)
     under.sort(key=len, reverse=True)  # stable: ties keep the switches' order

@@ -38,7 +38,7 @@ from waystage.events import (
     encode_action,
 )
 from waystage.interconnect.planner import PlanError
-from waystage.policies.base import Explained, Policy
+from waystage.policies.base import Explained, Policy, reads_rates
 from waystage.state import State
 from waystage.topology import Topology
 from waystage.worlds.base import WorldError
@@ -84,6 +84,15 @@ class Control:
     @property
     def state(self) -> State:
         return self._engine.state
+
+    @property
+    def reads_rates(self) -> bool:
+        """Whether the policy may read how much links carry."""
+        return self._watched.reads_rates
+
+    def untold(self) -> None:
+        """An event that nothing reads is left out. Numbers of events do not depend on who reads."""
+        self._count += 1
 
     def start(self, topology: Topology, facts: Iterable[Event] = ()) -> None:
         """Tell `facts` and the topology; what the policy answers is in force before the first job comes."""
@@ -180,6 +189,7 @@ class _Watched:
     def __init__(self, policy: Policy, shown: str) -> None:
         self.name = policy.name
         self.shown = shown
+        self.reads_rates = reads_rates(policy)
         self._policy = policy
         self._failure = ""
 
