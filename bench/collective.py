@@ -41,7 +41,7 @@ LIMIT_S = 120.0
 RAW, KERNELS = ("contiguous", "strided", "subarray", "pieces"), ("vpic", "vorpal")
 MPI_IO = ("waystage", "ompio", "romio321", "mpich")
 BY_HAND = ("alltoallv", "independent")
-TAKES_S = 900, 120
+TAKES_S = 900, 60
 LEAST_S = 70, 30
 
 
@@ -70,6 +70,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 quick=1,
                 invalid=lambda figures: figures.get("emulation") or None,
                 case=lambda name: name[1],
+                quick_cases=("contiguous", "subarray", "vpic"),
             )
         finally:
             pfs.unmount(folder / "point", force=True)

@@ -27,7 +27,7 @@ class Reading(LinkSeparation):
 
 
 class Untrue:
-    """Says that it reads no rates, and counts what it is told of them."""
+    """Says that it reads no rates, and counts the events that tell of them."""
 
     name = "untrue"
     reads_rates = False
@@ -107,7 +107,7 @@ def test_results_do_not_depend_on_who_reads_link_use(
         assert rarely[name] == often[name], name
 
 
-def test_a_policy_that_reads_no_rates_is_told_none(tmp_path: Path) -> None:
+def test_a_policy_that_reads_no_rates_gets_no_link_use(tmp_path: Path) -> None:
     played(tmp_path / "out", jobs(tmp_path, f"{__name__}:Untrue"))
     assert Untrue.told == 0
 

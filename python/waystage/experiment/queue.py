@@ -109,7 +109,7 @@ class Queue(Generic[Job, Node]):
             free_slots=sum(self._slots[node] for node in self._free),
             waiting=tuple(self._waiting.values()),
             running=tuple(
-                msgspec.structs.replace(job, expected_end_s=max(job.expected_end_s, soon))
+                job if job.expected_end_s >= soon else msgspec.structs.replace(job, expected_end_s=soon)
                 for job in self._running.values()
             ),
         )

@@ -67,7 +67,7 @@ class SetRun:
     """`make_job` builds a job that has got its nodes; `done` is called with each record's job as it ends,
     `second` once a second; counters are read every `part_s()` between.
 
-    `use` is told of link use once a second. Where `count` is given, nothing reads that: readings since the last call,
+    `use` gets link use once a second. Where `count` is given, nothing reads that: readings since the last call,
     and the time, go to `count` alone, once a second, and become as rare as `part_s()` says.
     """
 
