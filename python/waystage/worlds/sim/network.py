@@ -107,6 +107,8 @@ class Network:
         self._leads: list[tuple[Key | None, tuple[int, ...]]] = []
         self._free_keys: list[int] = []
         self._router: Router | None = None
+        self._ways: dict[Key, tuple[int, ...]] = {}
+        """Under this router; each flow asks for its own when it begins and when it is routed."""
         self._routed = 0
         self._progress: dict[int, _Progress] = {}
         self._outer: dict[int, int] = {}
@@ -122,6 +124,7 @@ class Network:
     def route(self, plan: PathPlan) -> None:
         """Put `plan` in force. Raises PlanError where it lists a path that the topology does not have."""
         self._router = Router(self._topology, self._topology, plan)
+        self._ways.clear()
         self._routed += 1
         moved = []
         for number, (key, extra) in enumerate(self._leads):
@@ -321,6 +324,12 @@ class Network:
     def _way(self, key: Key | None) -> tuple[int, ...]:
         if key is None:
             return ()
+        way = self._ways.get(key)
+        if way is None:
+            way = self._ways[key] = self._found_way(key)
+        return way
+
+    def _found_way(self, key: Key) -> tuple[int, ...]:
         traffic, src, dst, primitive = key
         assert self._router is not None
         path = self._router.path(src, dst, traffic, primitive)
