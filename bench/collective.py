@@ -41,7 +41,7 @@ LIMIT_S = 120.0
 RAW, KERNELS = ("contiguous", "strided", "subarray", "pieces"), ("vpic", "vorpal")
 MPI_IO = ("waystage", "ompio", "romio321", "mpich")
 BY_HAND = ("alltoallv", "independent")
-TAKES_S = 900, 60
+TAKES_S = 900, 35
 LEAST_S = 70, 30
 
 

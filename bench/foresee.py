@@ -57,8 +57,8 @@ LAB, LAB_LEAST_S = "the lab", 70.0
 LAB_CASES = CASES[:3]
 LAB_FIXED = tuple(PolicyChoice(name=name) for name in SINGLE[:3])
 LAB_OURS = PolicyChoice(name="foresee", options={"candidates": list(SINGLE[:3])})
-TAKES_S = 900, 45
-LEAST_S = 20, 20
+TAKES_S = 900, 10
+LEAST_S = 20, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

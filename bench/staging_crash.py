@@ -28,8 +28,8 @@ from waystage.bench import BenchOptions
 from waystage.worlds.lab.slurm import available
 
 KILLS, KILLS_QUICK = 50, 9
-TAKES_S = 400, 45
-LEAST_S = 40, 40
+TAKES_S = 400, 20
+LEAST_S = 40, 20
 VICTIMS = ("stager", "engine", "controller")
 JOBS_AT_ONCE = 3
 LARGE_FILES, LARGE_BYTES, SMALL_FILES, SMALL_BYTES = 2, 12 << 20, 200, 4000

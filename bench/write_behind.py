@@ -44,7 +44,7 @@ LEAST_IDLE_PCT = 5.0
 OURS = ("behind", "without")
 PEERS = ("romio321", "ompio")
 CASES = ("slow", "fast")
-TAKES_S = 280, 40
+TAKES_S = 280, 25
 
 
 @dataclass
