@@ -43,7 +43,7 @@ LARGE = 10
 """Repetitions from which on the large case is played."""
 
 LARGE_HOSTS, LARGE_FLOWS = 102_400, 10_000_000
-TAKES_S = 210, 25
+TAKES_S = 260, 35
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
