@@ -36,7 +36,10 @@ def run(options: BenchOptions) -> dict[str, Any]:
     data_s = SECONDS / 2 if options.quick else SECONDS
     ours = {mode: partial(_ours, mode, rate, data_s) for mode in MODES}
     turns = take_turns(
-        options, ours | {name: partial(_tcp, name, rate, data_s) for name in controls}, turns=TURNS, invalid=late
+        options,
+        ours | {name: partial(_tcp, name, rate, data_s) for name in controls},
+        turns=TURNS,
+        invalid=late,
     )
     seconds = {name: round(value, 2) for name, value in turns.medians("seconds").items()}
     return {
