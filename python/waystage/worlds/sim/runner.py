@@ -9,6 +9,7 @@ Sets follow each other on one time line, in the order of the lab's, each with it
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -40,6 +41,10 @@ NOTE = (
 )
 
 
+COLLECT_AFTER = 100_000
+"""Objects made before Python looks for cycles: a day makes hundreds of millions, and nearly all go by themselves."""
+
+
 class SimWorld:
     """Raises WorldError where a policy fails or a program cannot be simulated; results so far are kept."""
 
@@ -49,7 +54,12 @@ class SimWorld:
     def run(self, experiment: Experiment, out: Path, progress: Progress) -> RunResult:
         run = _Run(experiment, out, progress)
         run.recorder.watcher = self.watcher
-        return run.run()
+        young, *older = gc.get_threshold()
+        gc.set_threshold(max(young, COLLECT_AFTER), *older)
+        try:
+            return run.run()
+        finally:
+            gc.set_threshold(young, *older)
 
 
 class _Run(PolicyRun):
