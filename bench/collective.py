@@ -51,7 +51,7 @@ SITE_BYTES = 576
 RAW, KERNELS = ("contiguous", "strided", "subarray", "pieces"), ("vpic", "vorpal")
 MPI_IO = ("waystage", "ompio", "romio321", "mpich")
 BY_HAND = ("alltoallv", "independent")
-TAKES_S = 900, 120
+TAKES_S = 900, 35
 LEAST_S = 70, 30
 
 
@@ -81,6 +81,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 quick=1,
                 invalid=lambda figures: figures.get("emulation") or None,
                 case=lambda name: name[1],
+                quick_cases=("contiguous", "subarray", "vpic"),
             )
         finally:
             pfs.unmount(folder / "point", force=True)

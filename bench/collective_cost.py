@@ -40,7 +40,7 @@ LINK_BIT_S = 10_000_000_000
 LIMIT_S = 180.0
 REPOSITORY = Path(__file__).parents[1]
 PEERS = ("ompio", "romio321", "independent")
-TAKES_S = 240, 60
+TAKES_S = 240, 25
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

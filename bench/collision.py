@@ -23,8 +23,8 @@ from waystage.worlds.lab.runner import LabWorld
 
 EXPERIMENT = Path(__file__).parents[1] / "experiments" / "staging-collision.yaml"
 SETS = 20
-QUICK_SETS = 2
-TAKES_S = 700, 80
+QUICK_SETS = 1
+TAKES_S = 700, 50
 LEAST_S = 50, 50
 
 

@@ -48,11 +48,11 @@ ASKED: tuple[Tree, ...] = (
     (1200, 60_000),
     (30, 400_000),
 )
-QUICK = 3
+QUICK = 2
 """Trees of each kind in a quick run."""
 
 DILATION = 12.0
-TAKES_S = 500, 60
+TAKES_S = 500, 45
 LEAST_S = 40, 40
 
 

@@ -38,7 +38,7 @@ CHUNK = 4 << 20
 
 PIECE = 1 << 20
 SLOWER = ((5, 4.0),)
-TAKES_S = 200, 60
+TAKES_S = 200, 30
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Case:
 
 
 CASES = {
-    "small": Case(6_000, 1_200, 256 << 10, 1, 8.0),
-    "large": Case(8, 3, 128 << 20, 4, 8.0),
+    "small": Case(6_000, 400, 256 << 10, 1, 8.0),
+    "large": Case(8, 1, 128 << 20, 4, 8.0),
 }
 
 

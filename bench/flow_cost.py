@@ -62,7 +62,7 @@ class Paces:
             return [(Pause if begins else Resume)(flow_id=flow_id) for flow_id in state.flows]
         return [SetRate(flow_id=flow_id, rate_bps=80_000_000 if begins else None) for flow_id in state.flows]
 '''
-TAKES_S = 300, 60
+TAKES_S = 300, 15
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

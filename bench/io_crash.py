@@ -38,10 +38,10 @@ from numpy.typing import NDArray
 
 from waystage.bench import BenchError, BenchOptions, Stopped, installed, run_program
 
-KILLS, KILLS_QUICK = 100, 6
+KILLS, KILLS_QUICK = 100, 3
 NODES, RANKS = 3, 6
 LINK_BIT_S = 2_000_000_000
-RUN_S, RUN_S_QUICK = 30.0, 15.0
+RUN_S, RUN_S_QUICK = 30.0, 8.0
 WORDS = 1 << 16
 """Of a rank and round: 1.5 MiB a round."""
 PAUSE_S = (0.2, 8.0)
@@ -55,7 +55,7 @@ DELAYS_US = (0, 5_000, 30_000, 100_000)
 """Of a window, in runs with write-behind."""
 SETTLED_ROUNDS = 2
 """The operation in progress at a kill, and one that began after it: at its begin nothing was behind."""
-TAKES_S = 600, 60
+TAKES_S = 600, 40
 LEAST_S = 60, 40
 
 

@@ -47,8 +47,8 @@ SUITE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 """Program, its arguments, options of mpirun."""
 
 MONITORING = {"OMPI_MCA_pml_monitoring_enable": "2", "OMPI_MCA_pml_monitoring_enable_output": "0"}
-TAKES_S = 320, 60
-LEAST_S = 40, 40
+TAKES_S = 320, 20
+LEAST_S = 40, 20
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

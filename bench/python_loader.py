@@ -34,8 +34,8 @@ from waystage.bench import BenchError, BenchOptions, Figures, take_turns
 from waystage.catalog import BuildOptions, Catalog
 from waystage.machine import SHORT_OF_CPU_IDLE_PCT
 
-FILES, FILES_QUICK = 100_000, 20_000
-IMAGES, IMAGES_QUICK = 10_000, 2_000
+FILES, FILES_QUICK = 100_000, 4_000
+IMAGES, IMAGES_QUICK = 10_000, 500
 CLASSES = 100
 BYTES = 4096
 PIXELS = 48
@@ -44,7 +44,7 @@ MANY_WORKERS = 8
 TURNS = 3
 SEED = 11
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
-TAKES_S = 270, 60
+TAKES_S = 270, 40
 
 Batches = Callable[[int], Any]
 """Begins an epoch of this number; gives batches (bytes or pixels, classes)."""

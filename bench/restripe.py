@@ -35,13 +35,13 @@ from waystage.bench import BenchError, BenchOptions, Figures, take_turns
 from waystage.worlds.lab import pfs
 from waystage.worlds.lab.pfs.validity import why_invalid
 
-FILES, FILES_QUICK = 300, 60
+FILES, FILES_QUICK = 300, 30
 LARGE, LARGE_QUICK = 4, 1
 LARGE_BYTES = 16 << 20
 TURNS = 5
 DILATION = 3.0
 """Real seconds of an emulated one, so that two cores answer in time; the kills are at 1."""
-KILLS, KILLS_QUICK = 100, 5
+KILLS, KILLS_QUICK = 100, 3
 WORKERS = 8
 STRIPES = 4
 
@@ -51,7 +51,7 @@ FACTS_FILES = 120
 
 Way = Callable[[Path, Path, Path], None]
 """A way of restriping: the tree, the mount point, a folder with the layout."""
-TAKES_S = 200, 60
+TAKES_S = 200, 40
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The simulator at 10,240 hosts and a million flows: seconds in load and time mode, memory, and how both grow.
+"""The simulator at 10,240 hosts and a million flows, and a day of 10,000 jobs: seconds, memory, and how both grow.
 
 Load mode routes a million flows by D-mod-K and adds up the links (`_load_scale.py`). Time mode plays flows to the
 last byte at max-min fair rates. Two workloads: 80 jobs of 128 ranks, each an all-to-all of a different size (1.3 million
@@ -6,6 +6,9 @@ flows, exact), and a million flows between random hosts with exponentially distr
 case: nothing ends together, and everything shares with everything. The latter is played to a precision of 1 %; what
 that does to the answer is measured against exact runs of a size where these are feasible (`details.rough_error`).
 `time_s` is the slower of the two. Each run is a separate process; `peak_gib` is the largest of all.
+
+`day_s` is a day of 10,000 jobs of 4 to 256 nodes on 1,024 hosts under a policy that paces flows, by `waystage run`
+(`_day.yaml`, `_day.py`).
 
 `load_100k_s` is load mode with ten times as many of both. `--repetitions 10` plays ten times as many in time mode too,
 which adds `time_100k_s` and `peak_100k_gib`; that run takes ten minutes or more and has no time limit.
@@ -20,6 +23,7 @@ import time
 from typing import Any
 
 import numpy as np
+from _day import JOBS, JOBS_QUICK, day_part
 from _load_scale import SHAPES, load_part
 from numpy.typing import NDArray
 
@@ -39,11 +43,11 @@ LARGE = 10
 """Repetitions from which on the large case is played."""
 
 LARGE_HOSTS, LARGE_FLOWS = 102_400, 10_000_000
-TAKES_S = 150, 20
+TAKES_S = 260, 35
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
-    """The full size, and smaller ones for the curve; quick: only a tenth of the hosts and flows."""
+    """The full size, and smaller ones for the curve; quick: a tenth of the hosts and flows, 200 jobs of the day."""
     plan = [("all-to-all", 1_024, 0, EXACT), ("random", 1_024, 100_000, ROUGH)]
     if not options.quick:
         plan = [
@@ -62,10 +66,13 @@ def run(options: BenchOptions) -> dict[str, Any]:
     for i, (mode, hosts, flows, precision) in enumerate(plan):
         options.progress(f"time mode, {mode}, {hosts:,} hosts", (i + 1) / (len(plan) + 1))
         curve.append(measure_apart(__file__, mode, hosts, flows, precision))
+    options.progress("a day of jobs", len(plan) / (len(plan) + 1))
+    day = measure_apart(__file__, "day", JOBS_QUICK if options.quick else JOBS)
     figures: dict[str, float] = {
         "load_s": load["seconds"],
         "time_s": max(entry["seconds"] for entry in curve[-2:]),
-        "peak_gib": max(entry["peak_gib"] for entry in [load, *curve]),
+        "peak_gib": max(entry["peak_gib"] for entry in [load, *curve, day]),
+        "day_s": day["seconds"],
     }
     if not options.quick:
         largest = next(row for row in load["details"]["curve"] if row["hosts"] == LARGE_HOSTS)
@@ -75,7 +82,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         curve.append(measure_apart(__file__, "random", LARGE_HOSTS, LARGE_FLOWS, ROUGH))
         figures["time_100k_s"] = curve[-1]["seconds"]
         figures["peak_100k_gib"] = curve[-1]["peak_gib"]
-    details = {"load": load["details"], "time_curve": [_shown(entry) for entry in curve]}
+    details = {"load": load["details"], "day": day, "time_curve": [_shown(entry) for entry in curve]}
     if not options.quick:
         details["rough_error"] = _difference(curve[0]["ends"], curve[1]["ends"])
     return {"figures": figures, "details": details}
@@ -175,6 +182,8 @@ def _time(mode: str, hosts: int, count: int, precision: float) -> dict[str, Any]
 def _main(arguments: list[str]) -> dict[str, Any]:
     if arguments[0] == "load":
         return _load(arguments[1] == "1")
+    if arguments[0] == "day":
+        return day_part(int(arguments[1]))
     mode, hosts, count, precision = arguments
     return _time(mode, int(hosts), int(count), float(precision))
 

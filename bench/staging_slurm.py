@@ -27,7 +27,7 @@ from _slurm_site import SlurmSite, digest, make_tree, programs, slurm_site
 from waystage.bench import BenchError, BenchOptions, take_turns
 from waystage.worlds.lab.wiring import SUBNET
 
-JOBS, JOBS_QUICK = 12, 3
+JOBS, JOBS_QUICK = 12, 2
 IN_BYTES, IN_FILES = 16_000_000, 80
 OUT_BYTES, OUT_FILES = 8_000_000, 20
 NODES = 2

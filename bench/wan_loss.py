@@ -35,20 +35,21 @@ SETTLE_S = {10: 2.0, 200: 6.0}
 """This long after its first packet every mode has found the rate (docs/reference/wide-area-figures.md)."""
 
 TREE_BYTES = 20 << 20
-TAKES_S = 2800, 120
+TAKES_S = 2800, 80
 LEAST_S = 60, 50
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     installed("iperf3")
     rate = path_rate_bps()
-    losses = LOSSES_PCT[:3] if options.quick else LOSSES_PCT
+    losses = LOSSES_PCT[:2] if options.quick else LOSSES_PCT
     round_trips = ROUND_TRIPS_MS[:1] if options.quick else ROUND_TRIPS_MS
+    steady_s = {rtt: seconds / 3 if options.quick else seconds for rtt, seconds in STEADY_S.items()}
     cases = [(rtt, loss) for loss in losses for rtt in round_trips]
     streams = [*peers.congestion_controls(), *(["quic"] if peers.quic_program() else [])]
     contestants = {
         (name, case(rtt, loss)): partial(
-            _ours if name == "waystage" else partial(_stream, name), rate, rtt, loss
+            _ours if name == "waystage" else partial(_stream, name), rate, rtt, loss, steady_s[rtt]
         )
         for rtt, loss in cases
         for name in ("waystage", *streams)
@@ -59,6 +60,8 @@ def run(options: BenchOptions) -> dict[str, Any]:
             for loss in TREE_LOSSES_PCT
             for name in peers.tree_peers()
         }
+    if options.quick:
+        options.limit.missing += [case(ROUND_TRIPS_MS[0], loss) for loss in LOSSES_PCT[2:]]
     turns = take_turns(options, contestants, turns=TURNS, invalid=late, case=lambda name: name[1])
     rates = turns.medians("rate_bps")
     capacity = {case(rtt, loss): rate * (1 - loss / 100) for rtt, loss in cases}
@@ -100,9 +103,9 @@ def properties(rate: float, rtt_ms: int, loss_pct: float) -> dict[str, str]:
     return link(rate, rtt_ms, loss=f"{loss_pct:g}%", buffer="1 BDP")
 
 
-def _ours(rate: float, rtt: int, loss: float, turn: int) -> Figures:
+def _ours(rate: float, rtt: int, loss: float, steady_s: float, turn: int) -> Figures:
     with path(properties(rate, rtt, loss), turn + 1) as name, copies.ends_of(name) as ends:
-        size = int(rate / 8 * (SETTLE_S[rtt] + STEADY_S[rtt]) * (1 - loss / 100))
+        size = int(rate / 8 * (SETTLE_S[rtt] + steady_s) * (1 - loss / 100))
         copies.made_file(ends.far / "file", size)
         # Fetched, because the receiver knows what came twice.
         done = ends.copy(ends.there("file"), str(ends.near / "file"), way="back")
@@ -118,12 +121,12 @@ def _ours(rate: float, rtt: int, loss: float, turn: int) -> Figures:
     }
 
 
-def _stream(peer: str, rate: float, rtt: int, loss: float, turn: int) -> Figures:
+def _stream(peer: str, rate: float, rtt: int, loss: float, steady_s: float, turn: int) -> Figures:
     with path(properties(rate, rtt, loss), turn + 1) as name:
         if peer != "quic":
-            return peers.iperf3(name, STEADY_S[rtt], congestion=peer, omit_s=SETTLE_S[rtt]).figures()
+            return peers.iperf3(name, steady_s, congestion=peer, omit_s=SETTLE_S[rtt]).figures()
         try:
-            return peers.quic(name, STEADY_S[rtt], omit_s=SETTLE_S[rtt]).figures()
+            return peers.quic(name, steady_s, omit_s=SETTLE_S[rtt]).figures()
         except BenchError as error:
             raise TurnFailed(str(error)) from error
 

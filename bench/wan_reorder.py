@@ -20,13 +20,16 @@ TURNS = 5
 SETTLE_S, STEADY_S = 2.0, 6.0
 RTT_MS = 10
 KINDS = {"clean": {}, "reordered": {"reorder": "25%,5ms"}}
-TAKES_S = 240, 60
+TAKES_S = 240, 45
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     rate = path_rate_bps()
+    steady_s = STEADY_S / 3 if options.quick else STEADY_S
     names = ("waystage", *peers.congestion_controls())
-    contestants = {(name, kind): partial(_one, name, kind, rate) for name in names for kind in KINDS}
+    contestants = {
+        (name, kind): partial(_one, name, kind, rate, steady_s) for name in names for kind in KINDS
+    }
     turns = take_turns(options, contestants, turns=TURNS, invalid=late)
     fraction = {
         name: round(turns.ratio((name, "reordered"), (name, "clean"), "rate_bps"), 3) for name in names
@@ -38,12 +41,12 @@ def run(options: BenchOptions) -> dict[str, Any]:
     }
 
 
-def _one(name: str, kind: str, rate: float, turn: int) -> Figures:
+def _one(name: str, kind: str, rate: float, steady_s: float, turn: int) -> Figures:
     with path(link(rate, RTT_MS, **KINDS[kind]), turn + 1) as where:
         if name != "waystage":
-            return peers.iperf3(where, STEADY_S, congestion=name, omit_s=SETTLE_S).figures()
+            return peers.iperf3(where, steady_s, congestion=name, omit_s=SETTLE_S).figures()
         with copies.ends_of(where) as ends:
-            copies.made_file(ends.near / "file", int(rate / 8 * (SETTLE_S + STEADY_S)))
+            copies.made_file(ends.near / "file", int(rate / 8 * (SETTLE_S + steady_s)))
             done = ends.copy(str(ends.near / "file"), ends.there("file"))
     begin = done.trace.first_s() + SETTLE_S
     arrived = done.trace.rate_bps(begin, max(done.trace.last_s() - 0.05, begin + 1))

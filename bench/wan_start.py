@@ -26,16 +26,20 @@ NEVER_S = 60.0
 """Stands for a rate that was not reached while data was sent."""
 
 MODES = ("fair", "fast-start")
-TAKES_S = 320, 65
-LEAST_S = 65, 65
+TAKES_S = 320, 45
+LEAST_S = 65, 45
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     rate = path_rate_bps()
     controls = peers.congestion_controls()
-    ours = {mode: partial(_ours, mode, rate) for mode in MODES}
+    data_s = SECONDS / 2 if options.quick else SECONDS
+    ours = {mode: partial(_ours, mode, rate, data_s) for mode in MODES}
     turns = take_turns(
-        options, ours | {name: partial(_tcp, name, rate) for name in controls}, turns=TURNS, invalid=late
+        options,
+        ours | {name: partial(_tcp, name, rate, data_s) for name in controls},
+        turns=TURNS,
+        invalid=late,
     )
     seconds = {name: round(value, 2) for name, value in turns.medians("seconds").items()}
     return {
@@ -57,9 +61,9 @@ def _reached(trace: Trace, rate: float) -> float:
     return NEVER_S
 
 
-def _ours(mode: str, rate: float, turn: int) -> Figures:
+def _ours(mode: str, rate: float, data_s: float, turn: int) -> Figures:
     with path(link(rate, RTT_MS, buffer="1 BDP"), turn + 1) as where, copies.ends_of(where) as ends:
-        copies.made_file(ends.near / "file", int(rate / 8 * SECONDS))
+        copies.made_file(ends.near / "file", int(rate / 8 * data_s))
         done = ends.copy(str(ends.near / "file"), ends.there("file"), mode=mode)
     return {
         "seconds": _reached(done.trace, rate),
@@ -68,7 +72,7 @@ def _ours(mode: str, rate: float, turn: int) -> Figures:
     }
 
 
-def _tcp(control: str, rate: float, turn: int) -> Figures:
+def _tcp(control: str, rate: float, data_s: float, turn: int) -> Figures:
     with path(link(rate, RTT_MS, buffer="1 BDP"), turn + 1) as where, traced(where) as trace:
-        carried = peers.iperf3(where, SECONDS, congestion=control)
+        carried = peers.iperf3(where, data_s, congestion=control)
     return {**carried.figures(), "seconds": _reached(trace, rate)}

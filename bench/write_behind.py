@@ -34,7 +34,7 @@ from waystage.worlds.lab import pfs
 NODES, RANKS = 4, 8
 LINK_BIT_S = 10_000_000_000
 """Divided by `DILATION`, as links of the other benchmarks of collective I/O."""
-PHASES, PHASES_QUICK = 8, 3
+PHASES, PHASES_QUICK = 8, 2
 BYTES_A_RANK = 1 << 20
 COMPUTE_S = 0.5
 STORAGE_DILATION = 16.0
@@ -44,7 +44,7 @@ LEAST_IDLE_PCT = 5.0
 OURS = ("behind", "without")
 PEERS = ("romio321", "ompio")
 CASES = ("slow", "fast")
-TAKES_S = 280, 80
+TAKES_S = 280, 25
 
 
 @dataclass
@@ -102,6 +102,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 least_idle_pct=LEAST_IDLE_PCT,
                 invalid=lambda figures: figures.get("emulation") or None,
                 case=lambda name: name[1],
+                quick_cases=CASES[:1],
             )
         finally:
             pfs.unmount(folder / "point", force=True)

@@ -391,12 +391,10 @@ class State(msgspec.Struct, kw_only=True):
         self.port_rate_bps = {}
         for use in event.ports:
             self.port_rate_bps.setdefault(use.node, {})[use.port] = use.bytes * 8e9 / event.interval_ns
-        edges, uplinks = set(self.topology.edge_switches), set()
-        for link in self.topology.switch_links:
-            uplinks |= {(link.a, link.a_port), (link.b, link.b_port)}
+        uplinks = self.topology.uplink_ports
         totals: dict[TrafficClass, int] = dict.fromkeys(CLASSES, 0)
         for use in event.ports:
-            if use.node in edges and (use.node, use.port) in uplinks:
+            if (use.node, use.port) in uplinks:
                 for traffic, count in use.by_class.items():
                     totals[traffic] += count
         self.class_rate_bps = {c: n * 8e9 / event.interval_ns for c, n in totals.items() if n}

@@ -210,6 +210,12 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(link for link in self.links if link.a in names and link.b in names)
 
     @cached_property
+    def uplink_ports(self) -> frozenset[tuple[str, int]]:
+        """Edge switch and port of every link from one towards another switch."""
+        ends = [end for link in self.switch_links for end in ((link.a, link.a_port), (link.b, link.b_port))]
+        return frozenset(end for end in ends if end[0] in self.hosts_at)
+
+    @cached_property
     def level(self) -> dict[str, int]:
         """switch -> hops to the nearest edge switch: 0 at the edge, the core highest."""
         level = dict.fromkeys(self.edge_switches, 0)

@@ -96,6 +96,13 @@ def test_the_policy_null_is_taken_in_quotes_and_the_bare_word_is_explained(tmp_p
         (("nodes: 3", "nodes: 7"), 7, "jobs.nodes", "6 computing nodes"),
         (("nodes: 3", "nodes: 3\n  placement: [[c1, c2, c9]]"), 8, "jobs.placement.0.2", "no node 'c9'"),
         (("nodes: 3", "nodes: 3\n  placement: [[c1, c1, c2]]"), 8, "jobs.placement.0", "a node twice"),
+        (("nodes: 3", "nodes: 3\n  mixes: [{name: m, nodes: 7}]"), 8, "jobs.mixes.0.nodes", "7 nodes a job"),
+        (
+            ("nodes: 3", "nodes: 3\n  placement: [[c1, c2, c3]]\n  mixes: [{name: m, nodes: 2}]"),
+            9,
+            "jobs.mixes.0.nodes",
+            "leave one out",
+        ),
         (("nodes: 3", "nodes: 3\n  placement: [[c1, c2]]"), 8, "jobs.placement.0", "lists 2 nodes"),
         (("nodes: 3", "nodes: 3\n  storage: [c1]"), 8, "jobs.storage.0", "no storage node"),
         (("tests_support_policy:Still", "ecpm"), 4, "policies.0", "unknown policy"),

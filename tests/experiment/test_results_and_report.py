@@ -222,6 +222,15 @@ def test_a_timeline_marks_the_moments_at_which_paths_were_separated_and_shared_a
     assert drawn(result, samples(), "link-separation") != early, "it does not depend on the bins"
 
 
+def test_of_many_ports_those_that_sent_most_are_drawn() -> None:
+    result = made_up()
+    one = next(s for s in samples() if s.core and s.policy == "ecmp")
+    many = [msgspec.structs.replace(one, node=f"core{n}", bytes=1000 * (n % 200)) for n in range(1, 201)]
+    drawing = drawn(result, many, "ecmp")
+    assert drawing.count(">port ") == figures.MOST_PORTS
+    assert "on core199," in drawing and "on core168," in drawing and "on core167," not in drawing
+
+
 def test_bins_of_a_timeline_are_readings_and_of_a_long_set_as_many_as_can_be_seen() -> None:
     short = {float(at): 1.0 for at in range(24)}
     assert figures._bins(short) == {at: (at, 1.0) for at in short}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness import bench_module
-from waystage.bench import BenchOptions, Limit, Stopped
+from waystage.bench import BenchOptions, Limit, Stopped, take_turns
 from waystage.cli.bench import USUAL_LIMIT_S
 
 RATE_BPS = 1e8
@@ -198,8 +198,6 @@ def test_the_larger_shape_is_left_out_where_the_smaller_one_took_the_time(clock:
 
 def test_the_cells_of_a_broadcast_are_those_of_the_cases_that_were_measured(clock: Clock) -> None:
     bcast = bench_module("bcast")
-    from waystage.bench import take_turns
-
     contestants = {
         (name, f"8 hosts, {order} {load}"): clock.taking(1.0, {"65536": 2.0 if name == bcast.OURS else 6.0})
         for order, load in bcast.CASES
@@ -390,3 +388,16 @@ def test_kills_leave_time_for_the_jobs_that_are_left(clock: Clock) -> None:
     for _ in limit.steps(range(99), 1, reserve_s=40.0):
         clock.now += 7
     assert clock.now == 56
+
+
+def test_a_smoke_run_measures_its_cases_and_names_the_others(clock: Clock) -> None:
+    one = clock.taking(1.0)
+    contestants = {(who, case): one for who in ("ours", "peer") for case in ("first", "second")}
+
+    def cases(options: BenchOptions) -> list[str]:
+        turns = take_turns(options, contestants, turns=2, case=lambda name: name[1], quick_cases=("second",))
+        return list(dict.fromkeys(name[1] for name in turns.names))
+
+    quick, full = clock.options(None, quick=True), clock.options(None)
+    assert cases(quick) == ["second"] and quick.limit.missing == ["first"] and clock.measured == 2
+    assert cases(full) == ["first", "second"] and full.limit.missing == []

@@ -77,3 +77,13 @@ def test_every_byte_is_in_one_bin_and_bins_follow_each_other(
         end = each.end_ns
         found.update(each.counts)
     assert end == now and found == expected and len(list(kept)) <= most
+
+
+def test_a_day_on_a_large_fabric_has_a_bounded_number_of_counts() -> None:
+    kept = Bins()
+    counts = {("s", port, "all"): 1 for port in range(10_000)}
+    for n in range(1, 401):
+        kept.add(n * 10 * PART, 10 * PART, counts)
+    kept.close()
+    assert sum(len(each.counts) for each in kept) <= bins.MOST_LONG_COUNTS
+    assert sum(each.counts["s", 0, "all"] for each in kept) == 400

@@ -181,4 +181,13 @@ impl PyClock {
         });
         rates.to_pyarray(py)
     }
+
+    fn rates_of<'py>(
+        &self,
+        py: Python<'py>,
+        resources: PyReadonlyArray1<'_, u32>,
+    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        let resources = contiguous(&resources)?;
+        py.detach(|| self.lock().rates_of(resources)).map(|rates| rates.to_pyarray(py)).or_raise()
+    }
 }

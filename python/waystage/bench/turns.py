@@ -15,7 +15,7 @@ case measure, then those of the next, so that peers have measured as often as ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from waystage.bench.options import BenchError, BenchOptions, Stopped
@@ -146,6 +146,7 @@ def take_turns(
     least_idle_pct: float = 0.0,
     invalid: Callable[[Figures], str | None] = lambda figures: None,
     case: Callable[[Any], str] = lambda name: "",
+    quick_cases: Collection[str] | None = None,
     parts: int = 0,
 ) -> Turns:
     """Measure every contestant (by `Name`) in `turns` turns, in a quick run in `quick`.
@@ -156,7 +157,7 @@ def take_turns(
 
     The complete turns are the result where the time limit or Ctrl-C ends the run. Raises Stopped where there is none.
     Where `case` tells the case of a contestant, a turn consists of one turn of each case, which is complete by itself;
-    cases that have none are then `missing`. Where `parts` of the run are left, this one included, it gets that share
+    cases that have none are then `missing`, as are those of a quick run that are not in `quick_cases`. Where `parts` of the run are left, this one included, it gets that share
     of the time left.
     """
     count = options.repetitions or (quick if options.quick else turns)
@@ -166,6 +167,8 @@ def take_turns(
     for each in most:
         bound = at_most.get(each) if isinstance(at_most, Mapping) else at_most
         most[each] = min(count, bound or count)
+    if options.quick and quick_cases is not None:
+        most = {each: most[each] if each in quick_cases else 0 for each in most}
     # A case warms up in the step of its first turn, without which it would be for nothing.
     steps = [
         (each, range(turn if turn else -warm_up, turn + 1))

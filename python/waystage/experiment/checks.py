@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,15 +106,17 @@ def _policies(experiment: Experiment) -> None:
 def _nodes(experiment: Experiment, topology: Topology) -> None:
     jobs, hosts = experiment.jobs, topology.host_by_name
     compute = topology.compute_hosts
-    if jobs.nodes > len(compute):
-        raise Problem(
-            ("jobs", "nodes"), f"{jobs.nodes} nodes a job; {topology.name} has {len(compute)} computing nodes"
-        )
+    for key, count in _sizes(experiment):
+        if count > len(compute):
+            raise Problem(key, f"{count} nodes a job; {topology.name} has {len(compute)} computing nodes")
     if isinstance(jobs.placement, tuple):
         if not jobs.placement:
             raise Problem(
                 ("jobs", "placement"), "the list of placements is empty: give one list of nodes at least"
             )
+        for key, count in _sizes(experiment):
+            if count != jobs.nodes:
+                raise Problem(key, "differs from jobs.nodes, of which placement lists nodes: leave one out")
         for i, nodes in enumerate(jobs.placement):
             if len(nodes) != jobs.nodes:
                 raise Problem(
@@ -137,6 +139,14 @@ def _nodes(experiment: Experiment, topology: Topology) -> None:
             ("topology",),
             f"{topology.name} has no storage node, yet jobs stage data: give a host the role storage",
         )
+
+
+def _sizes(experiment: Experiment) -> Iterator[tuple[Key, int]]:
+    """Every key that gives the nodes of a job."""
+    yield ("jobs", "nodes"), experiment.jobs.nodes
+    for i, mix in enumerate(experiment.jobs.mixes):
+        if mix.nodes is not None:
+            yield ("jobs", "mixes", i, "nodes"), mix.nodes
 
 
 def _host(key: Key, node: str, known: list[str], what: str, hosts: Any, topology: str) -> None:

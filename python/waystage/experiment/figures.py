@@ -25,6 +25,9 @@ from waystage.experiment.summary import QUANTITIES, Estimate, Summary
 MOST_BINS = 600
 """Of a timeline: thinner ones are less than a pixel wide."""
 
+MOST_PORTS = 32
+"""Of a figure of timelines; its time grows with the square of their number."""
+
 SWITCHED = {"on": ("--", "paths separated"), "off": (":", "paths shared again")}
 """Line and meaning of a switch-over."""
 
@@ -112,7 +115,8 @@ def port_timelines(
     """Figs. 13 and 15: bandwidth per core port and class over one set, with stagings and the moments at which paths
     were separated and shared again; None without samples.
 
-    A bin is a reading of the counters; of a long set as many readings as leave MOST_BINS.
+    A bin is a reading of the counters; of a long set as many readings as leave MOST_BINS. Of many ports those that
+    sent most are drawn, MOST_PORTS; where stagings are more than bins, none is.
     """
     by_port: dict[tuple[str, int, str], dict[str, dict[float, float]]] = defaultdict(
         lambda: defaultdict(dict)
@@ -127,7 +131,9 @@ def port_timelines(
         points = by_port[sample.node, sample.port, sample.peer][sample.traffic]
         points[at] = points.get(at, 0.0) + sample.bytes * 8 / seconds / 1e6
     moments = sorted({at for at, _ in bins.values()})
-    ports = sorted(by_port)
+    sent = {port: sum(sum(points.values()) for points in of.values()) for port, of in by_port.items()}
+    ports = sorted(sorted(sent, key=lambda port: (-sent[port], port))[:MOST_PORTS])
+    stagings = _stagings(result, policy, set_index, start)
     columns = 2
     rows = math.ceil(len(ports) / columns)
     figure = Figure(figsize=(9, 1.9 * rows + 0.5), layout="constrained")
@@ -148,7 +154,7 @@ def port_timelines(
             axes.step(
                 xs, [rates["all"][0], *rates["all"]], color="#222", label="port's counter", linewidth=0.7
             )
-        for low, high in _stagings(result, policy, set_index, start):
+        for low, high in stagings if len(stagings) <= MOST_BINS else ():
             axes.axvspan(low, high, color=CLASS_COLOURS["staging"], alpha=0.10, linewidth=0, zorder=0)
         for over in result.switch_overs:
             if (over.policy, over.set) == (policy, set_index):

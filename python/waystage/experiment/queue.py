@@ -109,7 +109,7 @@ class Queue(Generic[Job, Node]):
             free_slots=sum(self._slots[node] for node in self._free),
             waiting=tuple(self._waiting.values()),
             running=tuple(
-                msgspec.structs.replace(job, expected_end_s=max(job.expected_end_s, soon))
+                job if job.expected_end_s >= soon else msgspec.structs.replace(job, expected_end_s=soon)
                 for job in self._running.values()
             ),
         )
@@ -183,8 +183,9 @@ def alternate_edges(topology: Topology, count: int, free: Sequence[str]) -> tupl
     communication crosses the core. Ties go to the switch that sorts first; hosts under a switch are taken in port order.
     """
     under: list[deque[str]] = []
+    offered = frozenset(free)
     for switch in topology.edge_switches:
-        hosts = deque(h for h in topology.hosts_at[switch] if h in free)
+        hosts = deque(h for h in topology.hosts_at[switch] if h in offered)
         if hosts:
             under.append(hosts)
     under.sort(key=len, reverse=True)  # stable: ties keep the switches' order

@@ -185,7 +185,8 @@ def _timelines(result: RunResult, samples: Sequence[PortSample]) -> list[str]:
             page.note(
                 "Classes are stacked: together they are the port's rate, which its own counter confirms (line). "
                 "Shaded: a stage-in or stage-out in progress. Upright lines: the moments, to the millisecond, at which "
-                "all switches had changed paths, between two readings of the counters. All sets are in timelines.parquet."
+                "all switches had changed paths, between two readings of the counters. Of many ports those that sent most "
+                "are drawn. All ports and sets are in timelines.parquet."
             )
         )
     return parts

@@ -50,12 +50,13 @@ def check_resources(experiment: Experiment, topology: Topology) -> None:
     for key_of, striped in _striped(experiment):
         _check_striped(key_of, striped, systems)
     jobs = experiment.jobs
-    for key_of, collective in (
-        (("jobs", "collective"), jobs.collective),
-        *((("jobs", "mixes", i, "collective"), mix.collective) for i, mix in enumerate(jobs.mixes)),
-    ):
-        if collective is not None:
-            _check_collective(key_of, collective, systems, jobs.nodes)
+    sizes = [mix.nodes or jobs.nodes for mix in jobs.mixes] or [jobs.nodes]
+    if jobs.collective is not None:
+        inherits = [n for n, mix in zip(sizes, jobs.mixes, strict=False) if mix.collective is None] or sizes
+        _check_collective(("jobs", "collective"), jobs.collective, systems, min(inherits))
+    for i, mix in enumerate(jobs.mixes):
+        if mix.collective is not None:
+            _check_collective(("jobs", "mixes", i, "collective"), mix.collective, systems, sizes[i])
 
 
 def slowdown_curve(key: Key, points: Sequence[tuple[float, float]]) -> None:

@@ -126,7 +126,7 @@ class SwitchOver(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     switches: int = 0
 
 
-class PortSample(msgspec.Struct, frozen=True, kw_only=True):
+class PortSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What left `node` through `port` (towards `peer`) in one class over an interval ending at `at_s`.
 
     `traffic` is a class, or `all` for the port's own counter. `core`: the node is a core switch.
@@ -405,8 +405,17 @@ def load_timelines(folder: Path) -> list[PortSample]:
     if not path.exists():
         return []
     try:
-        rows = pq.read_table(path).to_pylist()
-        samples = [msgspec.convert(row, PortSample) for row in rows]
+        columns = pq.read_table(path).to_pydict()
+        fields = [
+            field for field in msgspec.structs.fields(PortSample) if field.required or field.name in columns
+        ]
+        # Column by column: a large fabric has a million rows.
+        known = [
+            msgspec.convert(columns.get(field.name), list[field.type])  # type: ignore[name-defined]
+            for field in fields
+        ]
+        names = [field.name for field in fields]
+        samples = [PortSample(**dict(zip(names, row, strict=True))) for row in zip(*known, strict=True)]
     except (pa.ArrowException, OSError, msgspec.MsgspecError) as error:
         raise ResultError(f"{path}: is no timeline file: {error}") from None
     if not all(

@@ -213,6 +213,7 @@ class Mix(Part, frozen=True, kw_only=True):
 
     name: Name
     share: Annotated[float, Meta(gt=0)] = 1.0
+    nodes: Positive | None = None
     stage_in: Staging | None = None
     stage_out: Staging | None = None
     compute: Compute | None = None

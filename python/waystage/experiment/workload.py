@@ -63,7 +63,7 @@ def jobs_of_set(experiment: Experiment, topology: Topology, set_index: int) -> t
                 index=index,
                 kind=mix.name if mix else "job",
                 submit_s=submit_s,
-                nodes=jobs.nodes,
+                nodes=(mix and mix.nodes) or jobs.nodes,
                 storage=storage[index % len(storage)] if storage else None,
                 stage_in=(mix and mix.stage_in) or jobs.stage_in,
                 stage_out=(mix and mix.stage_out) or jobs.stage_out,

@@ -111,6 +111,13 @@ def _factory(what: str, name: str, shipped_names: Mapping[str, str]) -> Callable
     return factory
 
 
+def reads_rates(policy: object) -> bool:
+    """Whether the policy may read `LinkUse`, `class_rate_bps` or `port_rate_bps`: always, unless its own class says
+    `reads_rates = False`. A class derived from such a one is another policy, and says it anew."""
+    declared = vars(policy) if "reads_rates" in vars(policy) else vars(type(policy))
+    return declared.get("reads_rates", True) is not False
+
+
 def load_policy(name: str, **options: Any) -> Policy:
     """Build policy `name` (a shipped name or `module:Class`) with keyword `options`.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waystage.events import Action, Event, RuleStyle
-from waystage.policies.base import Explained, reason_of
+from waystage.policies.base import Explained, reads_rates, reason_of
 from waystage.policies.members import acts_on, build_all
 from waystage.state import State
 
@@ -26,6 +26,7 @@ class Combined:
         self, policies: Sequence[object] = ("null",), style: RuleStyle = "labelled", seed: int = 0
     ) -> None:
         self._members = build_all(policies, {"style": style, "seed": seed})
+        self.reads_rates = any(reads_rates(member) for member in self._members)
         self.acts_on = frozenset[str]().union(*(acts_on(member) or () for member in self._members))
 
     def __call__(self, event: Event, state: State) -> Sequence[Action]:

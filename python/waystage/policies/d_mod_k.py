@@ -16,6 +16,7 @@ class DModK(Ecmp):
     """`style` is how rules are written."""
 
     name = "d-mod-k"
+    reads_rates = False
     spread: Spread = "destination"
 
     def __init__(self, style: RuleStyle = "labelled") -> None:

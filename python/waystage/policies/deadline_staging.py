@@ -36,6 +36,7 @@ class DeadlineStaging:
 
     name = "deadline-staging"
     acts_on = frozenset({"rate"})
+    reads_rates = False
 
     def __init__(self, margin_s: float = 2.0, headroom: float = 0.25) -> None:
         if not 0 <= margin_s <= 86_400:

@@ -19,6 +19,7 @@ class Ecmp(PathPolicy):
     """`style` is how rules are written, `seed` selects the hash."""
 
     name = "ecmp"
+    reads_rates = False
 
     def __call__(self, event: Event, state: State) -> Sequence[Action]:
         if self.settled(event, state) and state.requested is not None and not state.requested.separated:

@@ -68,6 +68,7 @@ class LinkSeparation(PathPolicy):
     """`style` is how rules are written, `seed` selects the hash of OFF status."""
 
     name = "link-separation"
+    reads_rates = False
 
     def __call__(self, event: Event, state: State) -> Sequence[Action]:
         request = request_of(event, state, settled=self.settled(event, state))

@@ -28,6 +28,9 @@ class Null:
     # "mode", "loaders", "pause".
     acts_on: frozenset[str] = frozenset()
 
+    # A policy that reads no rates of links (`LinkUse`, `state.class_rate_bps`, `state.port_rate_bps`) may say
+    # `reads_rates = False`: long simulations of large fabrics are then many times faster.
+
     # Options arrive as keyword arguments from the experiment file (`options: {threshold: 0.8}`). Give each a default
     # and a type, and raise ValueError for a value that makes no sense: the message is shown to the user.
     # Two names are filled in from the experiment where the constructor takes them: `style` (the

@@ -39,6 +39,7 @@ class StorageShares:
 
     name = "storage-shares"
     acts_on = frozenset({"loaders"})
+    reads_rates = False
 
     def __init__(
         self,

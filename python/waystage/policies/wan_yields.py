@@ -30,6 +30,7 @@ class WanYields:
 
     name = "wan-yields"
     acts_on = frozenset({"mode"})
+    reads_rates = False
 
     def __init__(self, back_after_s: float = 5.0, mode: str = "modest") -> None:
         if not 0 <= back_after_s <= 3600:

@@ -24,6 +24,9 @@ MOST_BINS = 1200
 MOST_COUNTS = 400_000
 """Of one set, in bins below a second: large fabrics get longer bins sooner."""
 
+MOST_LONG_COUNTS = 1_000_000
+"""Of one set in any bins: a day on thousands of ports would be more rows than a report can read."""
+
 EARLY = 0.05
 """Readings come a little early or late: a bin may be this part of its interval too short, or half of a reading."""
 
@@ -85,9 +88,8 @@ class Bins:
         return iter(self._closed)
 
     def _is_full(self) -> bool:
-        return len(self._closed) > MOST_BINS or (
-            self._counts > MOST_COUNTS and self._interval_ns < SECOND_S * 1e9
-        )
+        most = MOST_COUNTS if self._interval_ns < SECOND_S * 1e9 else MOST_LONG_COUNTS
+        return len(self._closed) > MOST_BINS or self._counts > most
 
 
 def _merge(into: Bin, end_ns: int, took_ns: int, counts: Mapping[Key, int]) -> None:

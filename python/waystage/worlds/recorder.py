@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -188,7 +189,15 @@ class Recorder:
             return
         self._known_ns = item.time_ns
         parts = event.parts or (UsePart(interval_ns=event.interval_ns, ports=event.ports),)
-        end_ns = item.time_ns - sum(part.interval_ns for part in parts)
+        self._add(parts, item.time_ns)
+
+    def count(self, parts: Sequence[UsePart], end_ns: int) -> None:
+        """Link use that no event told of: consecutive intervals, the last of which ends at `end_ns`."""
+        with self._lock:
+            self._add(parts, end_ns)
+
+    def _add(self, parts: Sequence[UsePart], time_ns: int) -> None:
+        end_ns = time_ns - sum(part.interval_ns for part in parts)
         for part in parts:
             end_ns += part.interval_ns
             counts: dict[tuple[str, int, str], int] = {}

@@ -272,6 +272,19 @@ impl FlowClock {
         self.flows.sharing.used()
     }
 
+    /// Bytes a second that these resources carry now.
+    ///
+    /// # Errors
+    /// If there is no such resource.
+    pub fn rates_of(&mut self, resources: &[u32]) -> Result<Vec<f64>, FlowError> {
+        let count = self.flows.sharing.len();
+        if let Some(&resource) = resources.iter().find(|&&r| r as usize >= count) {
+            return Err(FlowError::Resource(resource));
+        }
+        self.flows.settle();
+        Ok(resources.iter().map(|&resource| self.flows.sharing.used_of(resource)).collect())
+    }
+
     /// Bytes that each resource has carried until now for a class.
     #[must_use]
     pub fn totals(&self, class: u16) -> Vec<f64> {

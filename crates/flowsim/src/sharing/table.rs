@@ -179,6 +179,12 @@ impl Sharing {
         self.resources.iter().map(|resource| resource.used).collect()
     }
 
+    /// What a resource gives now, bytes a second.
+    #[must_use]
+    pub fn used_of(&self, resource: u32) -> f64 {
+        self.resources[resource as usize].used
+    }
+
     /// What a resource could give now, bytes a second.
     #[must_use]
     pub fn capacity(&self, resource: u32) -> f64 {

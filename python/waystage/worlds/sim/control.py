@@ -11,11 +11,11 @@ changes for ever ends the run with a sentence that names it.
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
+from typing import Any
 
 from waystage.controllers.engine import PolicyEngine
 from waystage.events import (
@@ -38,7 +38,7 @@ from waystage.events import (
     encode_action,
 )
 from waystage.interconnect.planner import PlanError
-from waystage.policies.base import Explained, Policy
+from waystage.policies.base import Explained, Policy, reads_rates
 from waystage.state import State
 from waystage.topology import Topology
 from waystage.worlds.base import WorldError
@@ -84,6 +84,15 @@ class Control:
     @property
     def state(self) -> State:
         return self._engine.state
+
+    @property
+    def reads_rates(self) -> bool:
+        """Whether the policy may read how much links carry."""
+        return self._watched.reads_rates
+
+    def untold(self) -> None:
+        """An event that nothing reads is left out. Numbers of events do not depend on who reads."""
+        self._count += 1
 
     def start(self, topology: Topology, facts: Iterable[Event] = ()) -> None:
         """Tell `facts` and the topology; what the policy answers is in force before the first job comes."""
@@ -180,12 +189,13 @@ class _Watched:
     def __init__(self, policy: Policy, shown: str) -> None:
         self.name = policy.name
         self.shown = shown
+        self.reads_rates = reads_rates(policy)
         self._policy = policy
         self._failure = ""
 
     def __call__(self, event: Event, state: State) -> Sequence[Action]:
         try:
-            with _time_limit(ANSWER_LIMIT_S):
+            with _TimeLimit(ANSWER_LIMIT_S):
                 actions = self._policy(event, state)
                 actions = actions if isinstance(actions, Explained) else list(actions)
             for action in actions:
@@ -209,20 +219,25 @@ class _TooLong(BaseException):
     """No Exception: a policy that catches those must not catch this."""
 
 
-@contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+class _TimeLimit:
     """Raise _TooLong in the block after that time. Signals reach the main thread alone: elsewhere there is no limit."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise _TooLong
+    __slots__ = ("_before", "_seconds")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGALRM, _ring)
+            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *raised: object) -> None:
+        if self._before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before)
+
+
+def _ring(number: int, frame: FrameType | None) -> None:
+    raise _TooLong

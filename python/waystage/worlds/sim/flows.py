@@ -87,6 +87,8 @@ class _Active(msgspec.Struct):
     """Payload of the pieces after this one."""
     weight: float = 1.0
     piece: float = 0.0
+    piece_wire: float = 0.0
+    """The piece in progress on the wire, all legs together."""
     moving: list[_Moving] = []
     acknowledging: dict[int, int] = {}
     """Runs of the clock, and their routes."""
@@ -237,6 +239,7 @@ class Flows:
         flow = active.flow
         active.piece = min(active.later, float(flow.piece_bytes or flow.bytes))
         active.later -= active.piece
+        active.piece_wire = sum(self._wire_bytes(leg, active.piece * leg.share) for leg in flow.legs)
         active.begins_s = self._clock.now + flow.pause_s + waits_s
         active.moving = [
             self._leg(flow, index, active.piece * leg.share)
@@ -362,10 +365,9 @@ class Flows:
 
     def _done(self, active: _Active) -> float:
         """Payload moved, as of the last measurement."""
-        whole = sum(self._wire_bytes(m.leg, active.piece * m.leg.share) for m in active.moving)
         left = sum(moving.remains for moving in active.moving)
         begun = active.flow.bytes - active.later
-        return begun - active.piece * (left / whole if whole else 0.0)
+        return begun - active.piece * (left / active.piece_wire if active.piece_wire else 0.0)
 
     def _wire_bytes(self, leg: Leg, payload: float) -> float:
         return payload if leg.source == leg.target else float(self._wire.data(payload, 1.0))
@@ -375,8 +377,7 @@ class Flows:
         rate = active.settings.rate_bps
         if rate is None:
             return UNLIMITED
-        whole = sum(self._wire_bytes(leg, active.piece * leg.share) for leg in active.flow.legs)
-        return max(0.0, rate / 8 * (whole / active.piece if active.piece else 1.0))
+        return max(0.0, rate / 8 * (active.piece_wire / active.piece if active.piece else 1.0))
 
     def _limited_by(self, active: _Active, rate: float) -> str:
         if active.settings.paused:

@@ -46,7 +46,7 @@ class _Flows(msgspec.Struct):
 
     keys: NDArray[np.uint32]
     amounts: NDArray[np.float64]
-    links: NDArray[np.int64]
+    links: NDArray[np.uint32]
     routed: int = -1
 
 
@@ -107,6 +107,8 @@ class Network:
         self._leads: list[tuple[Key | None, tuple[int, ...]]] = []
         self._free_keys: list[int] = []
         self._router: Router | None = None
+        self._ways: dict[Key, tuple[int, ...]] = {}
+        """Under this router; each flow asks for its own when it begins and when it is routed."""
         self._routed = 0
         self._progress: dict[int, _Progress] = {}
         self._outer: dict[int, int] = {}
@@ -122,6 +124,7 @@ class Network:
     def route(self, plan: PathPlan) -> None:
         """Put `plan` in force. Raises PlanError where it lists a path that the topology does not have."""
         self._router = Router(self._topology, self._topology, plan)
+        self._ways.clear()
         self._routed += 1
         moved = []
         for number, (key, extra) in enumerate(self._leads):
@@ -206,9 +209,9 @@ class Network:
         counted = np.rint(totals).astype(np.int64)
         grown, self._counted, self._counted_at_s = counted - self._counted, counted, self.now
         ports = []
-        for index in np.flatnonzero(grown.any(axis=0)).tolist():
+        active = np.flatnonzero(grown.any(axis=0))
+        for index, counts in zip(active.tolist(), grown[:, active].T.tolist(), strict=True):
             node, port = self._ports[index]
-            counts = grown[:, index].tolist()
             by_class = {c: n for c, n in zip(CLASSES, counts, strict=True) if n}
             ports.append(PortUse(node=node, port=port, bytes=sum(counts), by_class=by_class))
         return UsePart(interval_ns=round(passed_s * 1e9), ports=tuple(ports))
@@ -260,9 +263,12 @@ class Network:
         """Whether others fill a link that these flows are about to use."""
         if flows.routed != self._routed:
             ways = [self._routes[key] for key in flows.keys.tolist()]
-            flows.links = np.array(sorted({link for way in ways for link in way}), dtype=np.int64)
+            flows.links = np.array(sorted({link for way in ways for link in way}), dtype=np.uint32)
             flows.routed = self._routed
-        return bool((self._clock.rates()[flows.links] >= self._full_at[flows.links]).any())
+        return self._is_any_full(flows.links)
+
+    def _is_any_full(self, links: NDArray[np.uint32]) -> bool:
+        return bool((self._clock.rates_of(links) >= self._full_at[links]).any())
 
     def _flows(self, step: Step) -> _Flows:
         """Data, then acknowledgements."""
@@ -272,7 +278,7 @@ class Network:
         keys = [self._key(transfers.traffic, src, dst, transfers.primitive) for src, dst in ends]
         keys += [self._key(transfers.traffic, dst, src, "") for src, dst in ends]
         amounts = np.concatenate((transfers.data, transfers.acknowledgements))
-        return _Flows(np.array(keys, dtype=np.uint32), amounts, np.zeros(0, dtype=np.int64))
+        return _Flows(np.array(keys, dtype=np.uint32), amounts, np.zeros(0, dtype=np.uint32))
 
     def _key(self, traffic: TrafficClass, src: str, dst: str, primitive: str) -> int:
         key = (traffic, src, dst, primitive)
@@ -313,12 +319,17 @@ class Network:
             (flow.traffic, *ends, "") for leg in flow.legs for ends in _both(leg) if leg.source != leg.target
         ]
         links = sorted({link for key in keys for link in self._way(key)})
-        filled = bool(links) and bool((self._clock.rates()[links] >= self._full_at[links]).any())
-        return self._queue_s if filled else 0.0
+        return self._queue_s if self._is_any_full(np.array(links, dtype=np.uint32)) else 0.0
 
     def _way(self, key: Key | None) -> tuple[int, ...]:
         if key is None:
             return ()
+        way = self._ways.get(key)
+        if way is None:
+            way = self._ways[key] = self._found_way(key)
+        return way
+
+    def _found_way(self, key: Key) -> tuple[int, ...]:
         traffic, src, dst, primitive = key
         assert self._router is not None
         path = self._router.path(src, dst, traffic, primitive)

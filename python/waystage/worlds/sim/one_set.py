@@ -21,6 +21,7 @@ from waystage.experiment.queue import Queue, Start
 from waystage.experiment.results import JobRecord
 from waystage.experiment.workload import JobRequest
 from waystage.interconnect.counters import together
+from waystage.worlds.bins import EARLY
 from waystage.worlds.sim.network import Network
 from waystage.worlds.sim.one_job import Job
 from waystage.worlds.sim.programs import Program
@@ -64,7 +65,11 @@ class _Waiting(msgspec.Struct):
 
 class SetRun:
     """`make_job` builds a job that has got its nodes; `done` is called with each record's job as it ends,
-    `second` once a second; counters are read every `part_s()` between."""
+    `second` once a second; counters are read every `part_s()` between.
+
+    `use` gets link use once a second. Where `count` is given, nothing reads that: readings since the last call,
+    and the time, go to `count` alone, once a second, and become as rare as `part_s()` says.
+    """
 
     def __init__(
         self,
@@ -78,11 +83,13 @@ class SetRun:
         stop_on_failure: bool,
         second: Callable[[], None],
         part_s: Callable[[], float],
+        count: Callable[[Sequence[UsePart], float], None] | None = None,
     ) -> None:
         self._agenda, self._network, self._queue = agenda, network, queue
         self._make_job, self._done, self._use = make_job, done, use
         self._stop_on_failure, self._second = stop_on_failure, second
-        self._part_s = part_s
+        self._part_s, self._count = part_s, count
+        self._counted_s = 0.0
         self._parts: list[UsePart] = []
         self._programs: dict[int, _Waiting] = {}
         self._flows: dict[int, Flow] = {}
@@ -227,10 +234,13 @@ class SetRun:
         self._launch()
 
     def _read_counters(self) -> None:
-        self._read_part()
-        if self._parts:
+        if self._is_reading_due():
+            self._read_part()
+        if self._count is not None:
+            self._count(self._parts, self._agenda.now)
+        elif self._parts:
             self._use(together(self._parts))
-            self._parts = []
+        self._parts = []
         flows = self._network.progress()
         if flows:
             self._use(FlowProgress(flows=flows))
@@ -240,8 +250,17 @@ class SetRun:
 
     def _read_part(self) -> None:
         part = self._network.use()
+        self._counted_s = self._agenda.now
         if part is not None:
             self._parts.append(part)
+
+    def _is_reading_due(self) -> bool:
+        """At a full second. The bin that began with the last reading ends with this one, or the set does."""
+        if self._count is None or not self._is_open():
+            return True
+        most_s = self._part_s()
+        early_s = min(EARLY * most_s, USE_EVERY_S / 2)
+        return self._agenda.now - self._counted_s + early_s >= most_s
 
     def _read_later(self) -> None:
         self._use_due_s = self._agenda.now + USE_EVERY_S

@@ -9,15 +9,17 @@ Sets follow each other on one time line, in the order of the lab's, each with it
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from waystage.events import UsePart
 from waystage.experiment.checks import build_policy
 from waystage.experiment.queue import Start, node_queue
 from waystage.experiment.results import AloneRecord, Drops, JobRecord, RunResult
-from waystage.experiment.schema import Experiment, PolicyChoice
+from waystage.experiment.schema import Experiment, Mix, PolicyChoice
 from waystage.experiment.workload import JobRequest, jobs_of_set
 from waystage.policies.base import Policy
 from waystage.policies.null import Null
@@ -39,6 +41,10 @@ NOTE = (
 )
 
 
+COLLECT_AFTER = 100_000
+"""Objects made before Python looks for cycles: a day makes hundreds of millions, and nearly all go by themselves."""
+
+
 class SimWorld:
     """Raises WorldError where a policy fails or a program cannot be simulated; results so far are kept."""
 
@@ -48,7 +54,12 @@ class SimWorld:
     def run(self, experiment: Experiment, out: Path, progress: Progress) -> RunResult:
         run = _Run(experiment, out, progress)
         run.recorder.watcher = self.watcher
-        return run.run()
+        young, *older = gc.get_threshold()
+        gc.set_threshold(max(young, COLLECT_AFTER), *older)
+        try:
+            return run.run()
+        finally:
+            gc.set_threshold(young, *older)
 
 
 class _Run(PolicyRun):
@@ -60,8 +71,9 @@ class _Run(PolicyRun):
         self._begin_s = 0.0
 
     def run(self) -> RunResult:
-        for compute in self.computes:
-            self._parts.check(compute, self.experiment.jobs.nodes)
+        jobs = self.experiment.jobs
+        for kind in jobs.mixes or (Mix(name="job"),):
+            self._parts.check(kind.compute or jobs.compute, kind.nodes or jobs.nodes)
         try:
             self.run_sets()
             self._run_alone()
@@ -124,7 +136,9 @@ class _Run(PolicyRun):
         experiment, begin_s = self.experiment, self._begin_s
         copies = experiment.copies if record else ()
         agenda = Agenda()
-        flows = len(copies) + 2 * sum(request.nodes for request in jobs)
+        # A node has one job at a time, and a job at most a staging for each node, or its I/O and a collective write.
+        at_once = min(sum(request.nodes for request in jobs), len(self.topology.compute_hosts))
+        flows = len(copies) + 2 * at_once
         speeds: dict[str, float | list[tuple[float, float]]] = {
             aggregator_resource(f"0/{name}-{request.index + 1}", node): 0.0
             for request in jobs
@@ -168,6 +182,10 @@ class _Run(PolicyRun):
                 facts=Facts(self._resources, network, applications, f"{experiment.seed}/{number}"),
             )
 
+        def count(parts: Sequence[UsePart], end_s: float) -> None:
+            control.untold()
+            self.recorder.count(parts, round((begin_s + end_s) * 1e9))
+
         whole = SetRun(
             agenda,
             network,
@@ -178,6 +196,7 @@ class _Run(PolicyRun):
             stop_on_failure=experiment.limits.on_failure == "stop",
             second=applications.tick,
             part_s=(lambda: self.recorder.part_s) if record else (lambda: USE_EVERY_S),
+            count=count if record and not (control.reads_rates or self.recorder.watcher) else None,
         ).run(
             [(f"{name}-{request.index + 1}", request) for request in jobs],
             [
