@@ -1,7 +1,7 @@
 """The machine of a measurement, and its load during it.
 
 Arrives: /proc.
-Leaves: a description, this process's peak memory, the idle share of the CPUs over time, and what one thread uses.
+Leaves: a description, this process's peak memory, and the idle share of the CPUs over time.
 Must not know: what is being measured.
 
 An emulated fabric is limited by the CPU first. A run with less than 5 % idle time measured the machine and must
@@ -14,16 +14,12 @@ import os
 import platform
 import threading
 import time
-from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 SHORT_OF_CPU_IDLE_PCT = 5.0
 """Below this mean idle share a run is marked as short of CPU."""
-
-ALL_THE_TIME = 0.9
-"""The share of a period for which a thread runs that has no time left."""
 
 
 def describe() -> dict[str, Any]:
@@ -43,16 +39,21 @@ def peak_gib() -> float:
     return round(int(kib) / (1 << 20), 3)
 
 
-class _Watch(ABC):
-    """Takes a sample every `period_s` seconds from a thread between `start` and `stop`; also a context manager."""
+class CpuWatch:
+    """Samples /proc/stat from a thread between `start` and `stop`; also a context manager.
 
-    def __init__(self, period_s: float) -> None:
+    `timeline` holds (time_ns, idle percent of the period that ended then).
+    """
+
+    def __init__(self, period_s: float = 1.0) -> None:
+        self.timeline: list[tuple[int, float]] = []
         self._period_s = period_s
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._first = self._last = _Ticks(0, 0, 0)
 
-    def start(self) -> Self:
-        self._begin()
+    def start(self) -> CpuWatch:
+        self._first = self._last = _cpu_times()
         self._thread = threading.Thread(target=self._sample, name="cpu-watch", daemon=True)
         self._thread.start()
         return self
@@ -64,32 +65,13 @@ class _Watch(ABC):
             self._thread = None
             self._take()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> CpuWatch:
         return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _sample(self) -> None:
-        while not self._stop.wait(self._period_s):
-            self._take()
-
-    @abstractmethod
-    def _begin(self) -> None: ...
-
-    @abstractmethod
-    def _take(self) -> None: ...
-
-
-class CpuWatch(_Watch):
-    """How idle the machine is, from /proc/stat. `timeline` holds (time_ns, idle percent of the period that ended then)."""
-
-    def __init__(self, period_s: float = 1.0) -> None:
-        super().__init__(period_s)
-        self.timeline: list[tuple[int, float]] = []
-        self._first = self._last = _Ticks(0, 0, 0)
 
     @property
     def idle_pct(self) -> float:
@@ -112,48 +94,15 @@ class CpuWatch(_Watch):
         """Whether the CPU limited the measurement."""
         return self.idle_pct < SHORT_OF_CPU_IDLE_PCT
 
-    def _begin(self) -> None:
-        self._first = self._last = _cpu_times()
+    def _sample(self) -> None:
+        while not self._stop.wait(self._period_s):
+            self._take()
 
     def _take(self) -> None:
         now = _cpu_times()
         if now.total > self._last.total:
             self.timeline.append((time.time_ns(), _idle_pct(self._last, now)))
             self._last = now
-
-
-class ThreadWatch(_Watch):
-    """The share of one core that the main thread of a process uses, proc_pid_task(5); nothing once it has ended."""
-
-    def __init__(self, pid: int, period_s: float = 1.0) -> None:
-        super().__init__(period_s)
-        self._stat = Path(f"/proc/{pid}/task/{pid}/stat")
-        self._used: list[float] = []
-        self._last = (0.0, 0)
-
-    def limited_pct(self) -> float:
-        """In what percent of the periods the thread ran all the time, but for a tenth: it did what it could."""
-        return 100.0 * sum(used >= ALL_THE_TIME for used in self._used) / max(1, len(self._used))
-
-    def _begin(self) -> None:
-        self._last = (time.monotonic(), self._ticks() or 0)
-
-    def _take(self) -> None:
-        now, ticks = time.monotonic(), self._ticks()
-        began, before = self._last
-        # The rest of the last period is too short for the ticks to tell.
-        if ticks is not None and now - began >= self._period_s / 2:
-            self._used.append((ticks - before) / os.sysconf("SC_CLK_TCK") / (now - began))
-            self._last = (now, ticks)
-
-    def _ticks(self) -> int | None:
-        try:
-            text = self._stat.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return None
-        # The name, in parentheses, may hold spaces and parentheses itself.
-        fields = text.rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
 
 
 class _Ticks(NamedTuple):

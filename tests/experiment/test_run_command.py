@@ -76,12 +76,6 @@ def test_report_says_that_a_result_does_not_count(waystage: Waystage, tmp_path: 
     assert ran.code == 7 and "NOT VALID: the machine was 1.0 % idle" in ran.out
 
 
-def test_report_says_what_a_reader_should_know(waystage: Waystage, tmp_path: Path) -> None:
-    stored(tmp_path / "run", machine={"cores": 2}, notes=["the emulated switches had no time left"])
-    ran = waystage("report", "run")
-    assert ran.code == 0 and "note: the emulated switches had no time left" in ran.out
-
-
 def test_report_of_no_run_is_refused(waystage: Waystage) -> None:
     ran = waystage("report", "nowhere")
     assert ran.code == 3 and "nowhere" in ran.err

@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from pathlib import Path
-
-import pytest
-
-from waystage.machine import CpuWatch, ThreadWatch, _Ticks, describe
+from waystage.machine import CpuWatch, _Ticks, describe
 
 
 def test_a_machine_is_described_by_what_a_figure_depends_on() -> None:
@@ -46,39 +42,3 @@ def test_short_of_cpu_is_below_five_percent_idle() -> None:
     assert watch.short_of_cpu
     watch._last = _Ticks(51, 1000, 0)
     assert not watch.short_of_cpu
-
-
-def test_a_thread_is_limited_in_periods_in_which_it_ran_all_the_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    now = 0.0
-    monkeypatch.setattr("waystage.machine.time.monotonic", lambda: now)
-    watch = ThreadWatch(1)
-    watch._stat = tmp_path / "stat"
-
-    def used(user_s: float, system_s: float) -> None:
-        ticks = f"{round(user_s / tick_s)} {round(system_s / tick_s)}"
-        watch._stat.write_text(f"7 (a) b c) R 1 2 3 4 5 6 7 8 9 10 {ticks} 0 0 -10\n")
-
-    used(5, 5)
-    watch._begin()
-    for user_s, system_s in ((5.6, 5.4), (5.7, 5.8), (5.7, 5.8), (6.0, 6.4)):
-        now += 1
-        used(user_s, system_s)
-        watch._take()
-    assert watch.limited_pct() == 25 * 2
-    watch._stat.unlink()
-    now += 1
-    watch._take()
-    assert watch.limited_pct() == 25 * 2, "the process has ended"
-
-
-def test_a_thread_that_works_is_seen_to() -> None:
-    watch = ThreadWatch(os.getpid())
-    before, used_s = watch._ticks(), time.thread_time()
-    while time.thread_time() < used_s + 0.1:
-        pass
-    after = watch._ticks()
-    assert before is not None and after is not None
-    assert after - before >= 0.05 * os.sysconf("SC_CLK_TCK")

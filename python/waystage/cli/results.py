@@ -79,7 +79,6 @@ def _policies(result: RunResult) -> Answer:
         "interrupted": result.interrupted,
         "failure": result.failure,
         "idle_pct": result.idle_pct,
-        "switches_limited_pct": result.switches_limited_pct,
         "summary": msgspec.to_builtins(summary),
     }
     lines = [table(table_rows(result, summary), list(TABLE_COLUMNS)), ""]
@@ -92,7 +91,6 @@ def _policies(result: RunResult) -> Answer:
     lines += _failures("jobs", [f"job {job.job_id} failed: {job.cause}" for job in failed])
     if result.machine:  # a simulated run is the same on every machine
         lines.append(f"machine: {result.idle_pct:.0f} % idle (lowest second {result.lowest_idle_pct:.0f} %)")
-        lines += [f"note: {note}" for note in result.notes]
     invalid = ExitCode.OK if result.valid else ExitCode.INVALID
     return Answer(value, "\n".join(lines), ExitCode.FAILED if failed else invalid)
 

@@ -321,8 +321,6 @@ def _notes(
         notes += [f"the {name} run is not valid: {reason}" for reason in result.invalid]
         if result.interrupted or result.failure:
             notes.append(f"the {name} run ended early")
-        if result.world != "sim":  # whose note is the same for all
-            notes += [f"the {name} run: {note}" for note in result.notes]
     moved = [k for k in ours if k in theirs and k[:2] in sets and ours[k].nodes != theirs[k].nodes]
     if moved:
         notes.append(f"{len(moved)} jobs ran on other nodes than predicted: the queue was in another state")

@@ -154,10 +154,7 @@ class Drops(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunResult(Result, kw_only=True, tag_field="kind", tag="policies"):
-    """A comparison of policies. `invalid` says why its numbers do not count; `notes` what a reader should know.
-
-    `switches_limited_pct`: in what percent of the run's seconds the one thread of the emulated switches had no time left.
-    """
+    """A comparison of policies. `invalid` says why its numbers do not count; `notes` what a reader should know."""
 
     world: str
     experiment: Experiment
@@ -166,7 +163,6 @@ class RunResult(Result, kw_only=True, tag_field="kind", tag="policies"):
     machine: dict[str, Any] = {}
     idle_pct: float = 100.0
     lowest_idle_pct: float = 100.0
-    switches_limited_pct: float = 0.0
     jobs: list[JobRecord] = []
     io: list[IoRecord] = []
     alone: list[AloneRecord] = []

@@ -26,7 +26,7 @@ from waystage.experiment.results import Drops, IoRecord, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest
 from waystage.jobs.notify import Notifier
-from waystage.machine import ThreadWatch, describe
+from waystage.machine import describe
 from waystage.task import Progress
 from waystage.worlds.lab import collective, counters
 from waystage.worlds.lab.lab import Lab
@@ -46,9 +46,6 @@ NOT_EMULATED = (
     "wide_paths, copies, and file_systems but those of collective I/O are simulated only: in the lab stagings come from "
     "the storage node's memory, and no copy ran beside them"
 )
-
-LIMITED_PCT = 5.0
-"""From here on it shows in the times of jobs."""
 
 ALONE = "alone"
 """Of the controllers for jobs alone."""
@@ -91,7 +88,6 @@ class _Run(LiveRun):
         lab, options = self._lab, self.experiment.lab
         with contextlib.ExitStack() as stack:
             stack.callback(lab.down)
-            stack.enter_context(self._watching_switches())
             stack.enter_context(StagingServices(lab))
             stack.enter_context(collective.storage(lab, self.experiment))
             if any(compute.tags for compute in self.computes):
@@ -100,24 +96,6 @@ class _Run(LiveRun):
             self._programs = collective.Programs(lab, options.mpirun)
             self._parts.build(self.computes, phases=bool(collective.collectives(self.experiment)))
             yield
-
-    @contextlib.contextmanager
-    def _watching_switches(self) -> Iterator[None]:
-        daemon = self._lab.switches.process("ovs-vswitchd")
-        if daemon is None:  # which `check` says
-            yield
-            return
-        watch = ThreadWatch(daemon.pid)
-        try:
-            with watch:
-                yield
-        finally:
-            limited = self.result.switches_limited_pct = watch.limited_pct()
-            if limited >= LIMITED_PCT:
-                self.result.notes.append(
-                    f"the emulated switches had no time left in {limited:.0f} % of the seconds: transfers took longer than "
-                    "links say; run with slower links"
-                )
 
     def run_all(self) -> None:
         self.run_sets()
