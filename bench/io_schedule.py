@@ -16,7 +16,8 @@ After Isaila et al., "CLARISSE", section V.C, in the simulator, with a live cont
   median wait of operations that found the storage idle under `io-fcfs`, by their time. `live_operation_error_pct`: the
   largest error of the simulator's mean operation, of the policies.
 - `grant_ms`: START_IO to GRANT_IO of an operation that need not wait, through the unix socket, the flow agent, the
-  backplane and a controller with `io-fcfs`, median, where the grant was not given in advance. `overhead_pct`: that by the time of a write of two instances.
+  backplane and a controller with `io-fcfs`, median, where the grant was not given in advance. `overhead_pct`: that by the time of a write
+  of two instances.
 """
 
 from __future__ import annotations

@@ -337,8 +337,8 @@ impl Scheduler {
         self.held == 0 || wanted <= self.rules.memory_bytes
     }
 
-    /// Let in what comes next, until the target where `loader` looks first has enough, or memory is full. Not all at once:
-    /// the other loaders wait meanwhile.
+    /// Let in what comes next, until the target where `loader` looks first has enough, or memory is full. Not all at
+    /// once: the other loaders wait meanwhile.
     fn let_in_order(&mut self, loader: u32, files: &Files) {
         let first = self.bindings.first(loader).into_iter().flatten().next();
         let enough = first.map_or(usize::MAX, |index| AHEAD * (self.bindings.readers(index) + 1));

@@ -157,8 +157,8 @@ def take_turns(
 
     The complete turns are the result where the time limit or Ctrl-C ends the run. Raises Stopped where there is none.
     Where `case` tells the case of a contestant, a turn consists of one turn of each case, which is complete by itself;
-    cases that have none are then `missing`, as are those of a quick run that are not in `quick_cases`. Where `parts` of the run are left, this one included, it gets that share
-    of the time left.
+    cases that have none are then `missing`, as are those of a quick run that are not in `quick_cases`. Where `parts` of
+    the run are left, this one included, it gets that share of the time left.
     """
     count = options.repetitions or (quick if options.quick else turns)
     found = Turns(count, list(contestants), case)
