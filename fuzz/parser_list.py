@@ -270,6 +270,9 @@ OWN: dict[str, tuple[str, ...]] = {
         "every_byte_is_written_where_its_rank_said_and_no_other_byte_is_touched",
         "every_rank_reads_its_bytes_and_learns_where_the_file_ends",
     ),
+    "crates/aggregator/tests/windows.rs": (
+        "an_operation_has_as_many_windows_in_work_as_fit_into_two_buffers_and_eight_at_most",
+    ),
     "crates/aqm/tests/queue.rs": ("a_policer_passes_its_rate_and_a_bucket",),
     "crates/pacing/src/limiter.rs": ("a_wait_is_long_enough", "no_more_goes_than_the_limits_allow"),
     "crates/pacing/src/turns.rs": ("each_task_is_taken_once_within_the_limits_and_none_is_forgotten",),
