@@ -51,7 +51,7 @@ SCHEDULES = ("io-fcfs", "io-set10", "io-calciom", "io-min-dilation", "io-fair")
 LIVE = ("io-fcfs", "io-set10", "io-fair")
 GRANTS, GRANTS_QUICK = 200, 20
 SETTLED_S = 0.1
-TAKES_S = 180, 60
+TAKES_S = 250, 70
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
