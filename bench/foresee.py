@@ -137,20 +137,19 @@ def _simulated(name: str, folder: Path, options: BenchOptions, left: int) -> lis
 def _in_the_lab(options: BenchOptions, folder: Path) -> dict[str, list[RunResult]]:
     """Sets in turn of every kind, each a separate run; what `folder` holds already is read. Those so far where
     interrupted."""
-    names = LAB_CASES
-    experiments = {name: _experiment(name, (*LAB_FIXED, LAB_OURS)) for name in names}
+    experiments = {name: _experiment(name, (*LAB_FIXED, LAB_OURS)) for name in LAB_CASES}
     sets = options.repetitions or max(experiment.sets for experiment in experiments.values())
-    runs = sets * len(names)
-    found: dict[str, list[RunResult]] = {name: [] for name in names}
+    runs = sets * len(LAB_CASES)
+    found: dict[str, list[RunResult]] = {name: [] for name in LAB_CASES}
     with options.limit.interruptible():
-        turns = [(number, name) for number in range(sets) for name in names]
+        turns = [(number, name) for number in range(sets) for name in LAB_CASES]
         for at, (number, name) in enumerate(options.limit.steps(turns, parts=1)):
             experiment = msgspec.structs.replace(experiments[name], sets=1, first_set=number)
             out = folder / f"lab-{name}-{number + 1}"
             begin, end = (SIM_SHARE + (1 - SIM_SHARE) * (at + more) / runs for more in (0, 1))
             part = options.part(f"{name} in the lab", begin, end)
             found[name].append(_kept(out, experiment) or LabWorld().run(experiment, out, part.progress))
-    options.limit.missing += [f"{name} in the lab" for name in names if not found[name]]
+    options.limit.missing += [f"{name} in the lab" for name in LAB_CASES if not found[name]]
     return found
 
 

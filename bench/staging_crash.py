@@ -27,7 +27,7 @@ from _staging_site import Site, different_bytes, site
 from waystage.bench import BenchOptions
 from waystage.worlds.lab.slurm import available
 
-KILLS, KILLS_QUICK = 50, 9
+KILLS, KILLS_QUICK = 50, 3
 TAKES_S = 400, 20
 LEAST_S = 40, 20
 VICTIMS = ("stager", "engine", "controller")
@@ -56,7 +56,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         options.limit.missing.append(SLURM)
     for part, left in options.limit.shares(parts, least_s=parts.__getitem__):
         if part == ALONE:
-            outcome = _alone(kills // 3 if available() else kills, chance, options, left)
+            outcome = _alone(kills // 3 if under_slurm else kills, chance, options, left)
         else:
             slurm = slurm_kills(kills, chance, options)
     return {

@@ -68,11 +68,10 @@ QUICK = Seconds(later=2, begin=5, end=10, flows_begin=4, flows=5, alone=8)
 
 def run(options: BenchOptions) -> dict[str, Any]:
     when = QUICK if options.quick else Seconds()
-    buffers = BUFFERS
     shares: dict[str, partial[Figures]] = {}
     cubics: dict[str, partial[Figures]] = {}
     case: dict[str, str] = {}
-    for buffer in buffers:
+    for buffer in BUFFERS:
         second, first = f"{buffer}, CUBIC first", f"{buffer}, fair first"
         shares[second] = partial(_share, when, buffer, False, "fair")
         shares[first] = partial(_share, when, buffer, True, "fair")

@@ -42,10 +42,8 @@ LEAST_S = 60, 50
 def run(options: BenchOptions) -> dict[str, Any]:
     installed("iperf3")
     rate = path_rate_bps()
-    losses = LOSSES_PCT[:2] if options.quick else LOSSES_PCT
-    round_trips = ROUND_TRIPS_MS[:1] if options.quick else ROUND_TRIPS_MS
     steady_s = {rtt: seconds / 3 if options.quick else seconds for rtt, seconds in STEADY_S.items()}
-    cases = [(rtt, loss) for loss in losses for rtt in round_trips]
+    cases = [(rtt, loss) for loss in LOSSES_PCT for rtt in ROUND_TRIPS_MS]
     streams = [*peers.congestion_controls(), *(["quic"] if peers.quic_program() else [])]
     contestants = {
         (name, case(rtt, loss)): partial(
@@ -60,9 +58,14 @@ def run(options: BenchOptions) -> dict[str, Any]:
             for loss in TREE_LOSSES_PCT
             for name in peers.tree_peers()
         }
-    if options.quick:
-        options.limit.missing += [case(ROUND_TRIPS_MS[0], loss) for loss in LOSSES_PCT[2:]]
-    turns = take_turns(options, contestants, turns=TURNS, invalid=late, case=lambda name: name[1])
+    turns = take_turns(
+        options,
+        contestants,
+        turns=TURNS,
+        invalid=late,
+        case=lambda name: name[1],
+        quick_cases=[case(ROUND_TRIPS_MS[0], loss) for loss in LOSSES_PCT[:2]],
+    )
     rates = turns.medians("rate_bps")
     capacity = {case(rtt, loss): rate * (1 - loss / 100) for rtt, loss in cases}
     fractions = {pair: rates[pair] / capacity[pair[1]] for pair in contestants if pair in rates}

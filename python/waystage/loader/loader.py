@@ -288,11 +288,11 @@ class Loader:
         return same
 
     def _usual_loaders(self) -> int:
+        if self.best_loaders is None:
+            return LOADERS
+        # Algorithm 1, shared by all processes.
         targets = max(1, len(self.files.files.targets))
-        if self.best_loaders is not None:
-            # Algorithm 1, shared by all processes.
-            return max(1, min(LOADERS, -(-self.best_loaders * targets // self.world)))
-        return LOADERS
+        return max(1, min(LOADERS, -(-self.best_loaders * targets // self.world)))
 
 
 class _Epoch:
