@@ -141,6 +141,26 @@ def test_jobs_leave_nothing_in_the_machine_s_temporary_folder(lab: Lab) -> None:
 
 
 @needs_mpi
+def test_no_more_of_a_message_waits_before_a_link_than_leaves_in_5_ms(lab: Lab) -> None:
+    words = mpi.command(lab, ["c1", "c4"], ["true"])
+    given = {
+        name: value for word, name, value in zip(words, words[1:], words[2:], strict=False) if word == "--mca"
+    }
+    # The links of this topology have 100 Mbit/s.
+    assert given["btl_tcp_flags"] == "1"
+    assert given["btl_tcp_max_send_size"] == "62500"
+    assert given["btl_tcp_eager_limit"] == given["btl_tcp_rndv_eager_limit"] == "31250"
+    held = lab.exec("c1", ["cat", "/proc/sys/net/ipv4/tcp_notsent_lowat"], stdout=subprocess.PIPE, text=True)
+    assert held.communicate()[0].strip() == "62500"
+
+
+@needs_mpi
+def test_a_parameter_of_the_experiment_takes_the_place_of_the_lab_s(lab: Lab) -> None:
+    words = mpi.command(lab, ["c1"], ["true"], options=["--mca", "btl_tcp_flags", "6"])
+    assert [words[at + 1] for at, word in enumerate(words) if word == "btl_tcp_flags"] == ["6"]
+
+
+@needs_mpi
 def test_unknown_nodes_and_programs_are_refused(lab: Lab) -> None:
     with pytest.raises(LabError, match="has no host 'c9'"):
         mpi.start(lab, ["c1", "c9"], ["true"])

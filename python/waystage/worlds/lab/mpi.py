@@ -11,6 +11,7 @@ and no hung rank behind, even after a crash.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import threading
@@ -23,7 +24,7 @@ from waystage.compiled import CompileError, compile_into, kept_at
 from waystage.experiment.programs import PROGRAMS
 from waystage.worlds.lab.commands import environment, first_line, program, require
 from waystage.worlds.lab.errors import LabError
-from waystage.worlds.lab.wiring import SUBNET
+from waystage.worlds.lab.wiring import PIECE_SECONDS, SUBNET
 
 if TYPE_CHECKING:
     from waystage.worlds.lab.lab import Lab
@@ -34,6 +35,9 @@ SHIPPED = tuple(PROGRAMS)
 _COMMON = ("harness.c", "harness.h")
 _ALONE = ("phases",)
 """Programs of one file."""
+_TCP_EAGER, _TCP_FRAGMENT, _LEAST_PIECE = 65_536, 131_072, 4096
+"""Open MPI's own values of `btl_tcp_eager_limit` and `btl_tcp_max_send_size`, which are the most here; and the least."""
+
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
 
 
@@ -111,9 +115,32 @@ def command(
     hosts = ",".join(f"{node}:{processes_per_node}" for node in nodes)
     words = [program("mpirun"), "--allow-run-as-root", "--host", hosts]
     words += ["-np", str(len(nodes) * processes_per_node)]
+    parameters |= _transport(min(lab.topology.adjacency[node][0].capacity_bps for node in nodes))
+    # mpirun joins two values of a parameter by a comma.
+    given = {name for word, name in itertools.pairwise(options) if word in ("--mca", "-mca")}
     for name, value in parameters.items():
-        words += ["--mca", name, value]
+        if name not in given:
+            words += ["--mca", name, value]
     return [*words, *options, *argv]
+
+
+def _transport(bps: float) -> dict[str, str]:
+    """What a rank may have waiting on a connection: as much as its link at `bps` sends in PIECE_SECONDS.
+
+    With what Open MPI's TCP does by default, the answer to a partner's request waits behind a rank's whole message to
+    that partner, which the socket holds: two ranks that exchange 1 MB at 50 Mbit/s then do it one after the other. No
+    adapter for messages has such a queue, and at its rates a message of that size takes 0.1 ms.
+    """
+    piece = round(bps / 8 * PIECE_SECONDS)
+    fragment = max(_LEAST_PIECE, min(_TCP_FRAGMENT, piece))
+    eager = max(_LEAST_PIECE, min(_TCP_EAGER, piece // 2))
+    return {
+        "btl_tcp_flags": "1",  # fragments by MPI_Send's own messages: a put is one write of all
+        "btl_tcp_max_send_size": str(fragment),
+        "btl_tcp_rndv_eager_limit": str(eager),
+        "btl_tcp_eager_limit": str(eager),
+        "pml_ob1_send_pipeline_depth": "1" if fragment < _TCP_FRAGMENT else "3",
+    }
 
 
 def shipped(
