@@ -41,6 +41,18 @@ FULL = 0.999
 """From this share of its capacity on a link is full: sums of rates are exact to 1e-9."""
 
 
+class PortCounts(msgspec.Struct, frozen=True):
+    """Bytes that left ports since the reading before, which was `interval_ns` ago.
+
+    `ports` are numbers among `Network.ports`, of those that anything left; `by_class`, shape (classes, ports), has the
+    classes in the order of CLASSES.
+    """
+
+    interval_ns: int
+    ports: NDArray[np.int64]
+    by_class: NDArray[np.int64]
+
+
 class _Flows(msgspec.Struct):
     """A step's flows as the clock takes them, and the links they begin on, as of a state of the routes."""
 
@@ -77,13 +89,13 @@ class Network:
         self.problems: list[str] = []
         self._queue_s = queue_s
         self._topology = topology
-        self._ports: list[tuple[str, int]] = []
+        self.ports: list[tuple[str, int]] = []
         self._hop: dict[tuple[str, str], int] = {}
         capacities: list[float] = []
         for link in topology.links:
-            self._ports += [(link.a, link.a_port), (link.b, link.b_port)]
+            self.ports += [(link.a, link.a_port), (link.b, link.b_port)]
             capacities += [link.capacity_bps / 8] * 2
-        numbers = {end: number for number, end in enumerate(self._ports)}
+        numbers = {end: number for number, end in enumerate(self.ports)}
         for node, links in topology.adjacency.items():  # in port order: of several cables the first is taken
             for link in links:
                 self._hop.setdefault((node, link.other(node)), numbers[node, link.port_at(node)])
@@ -114,7 +126,7 @@ class Network:
         self._outer: dict[int, int] = {}
         self._inner: dict[int, int] = {}
         self._numbers = itertools.count()
-        self._counted = np.zeros((len(CLASSES), len(self._ports)), dtype=np.int64)
+        self._counted = np.zeros((len(CLASSES), len(self.ports)), dtype=np.int64)
         self._counted_at_s = 0.0
 
     @property
@@ -201,20 +213,27 @@ class Network:
                 return ended
 
     def use(self) -> UsePart | None:
+        """As `counts`, as events tell it."""
+        found = self.counts()
+        if found is None:
+            return None
+        ports = []
+        for index, counts in zip(found.ports.tolist(), found.by_class.T.tolist(), strict=True):
+            node, port = self.ports[index]
+            by_class = {c: n for c, n in zip(CLASSES, counts, strict=True) if n}
+            ports.append(PortUse(node=node, port=port, bytes=sum(counts), by_class=by_class))
+        return UsePart(interval_ns=found.interval_ns, ports=tuple(ports))
+
+    def counts(self) -> PortCounts | None:
         """What left each port that anything left since the last call; None where no time has passed."""
         passed_s = self.now - self._counted_at_s
         if passed_s <= 0:
             return None
-        totals = np.stack([self._clock.totals(code)[: len(self._ports)] for code in range(len(CLASSES))])
+        totals = np.stack([self._clock.totals(code)[: len(self.ports)] for code in range(len(CLASSES))])
         counted = np.rint(totals).astype(np.int64)
         grown, self._counted, self._counted_at_s = counted - self._counted, counted, self.now
-        ports = []
         active = np.flatnonzero(grown.any(axis=0))
-        for index, counts in zip(active.tolist(), grown[:, active].T.tolist(), strict=True):
-            node, port = self._ports[index]
-            by_class = {c: n for c, n in zip(CLASSES, counts, strict=True) if n}
-            ports.append(PortUse(node=node, port=port, bytes=sum(counts), by_class=by_class))
-        return UsePart(interval_ns=round(passed_s * 1e9), ports=tuple(ports))
+        return PortCounts(round(passed_s * 1e9), active, grown[:, active])
 
     # -- programs as the clock takes them ------------------------------------------------------------
 

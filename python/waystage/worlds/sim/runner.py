@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from waystage.events import UsePart
 from waystage.experiment.checks import build_policy
 from waystage.experiment.queue import Start, node_queue
 from waystage.experiment.results import AloneRecord, Drops, JobRecord, RunResult
@@ -29,7 +28,7 @@ from waystage.worlds.recorder import Watcher
 from waystage.worlds.sim.applications import Applications
 from waystage.worlds.sim.collective import Facts
 from waystage.worlds.sim.control import Control
-from waystage.worlds.sim.network import Network
+from waystage.worlds.sim.network import Network, PortCounts
 from waystage.worlds.sim.one_job import Job
 from waystage.worlds.sim.one_set import USE_EVERY_S, Agenda, SetRun
 from waystage.worlds.sim.programs import SimParts
@@ -182,8 +181,11 @@ class _Run(PolicyRun):
                 facts=Facts(self._resources, network, applications, f"{experiment.seed}/{number}"),
             )
 
-        def count(parts: Sequence[UsePart], end_s: float) -> None:
+        numbers = self.recorder.numbers(network.ports)
+
+        def count(readings: Sequence[PortCounts], end_s: float) -> None:
             control.untold()
+            parts = [(each.interval_ns, numbers[each.ports], each.by_class) for each in readings]
             self.recorder.count(parts, round((begin_s + end_s) * 1e9))
 
         whole = SetRun(
