@@ -88,7 +88,7 @@ class _Bench:
             **{name: partial(self._cost, size, count, False) for name, (size, count) in SIZES.items()},
         }
         part = self._options.part("cost", 0.0, 0.7)
-        turns = take_turns(part, costs, turns=RUNS, quick=2, invalid=_lost_records)
+        turns = take_turns(part, costs, turns=RUNS, quick=1, invalid=_lost_records)
         wrong, lost, storms = self._storms()
         figures = {
             "ns_per_event": round(turns.median("create_and_close", "added_ns"), 1),

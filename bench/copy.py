@@ -72,6 +72,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
             turns=WARM_TURNS,
             at_most={", ".join(case): COLD_TURNS for case in CASES if case[1] == "cold"},
             case=lambda name: ", ".join(name[:2]),
+            quick_cases=[", ".join(case) for case in CASES if case[1] == "warm"],
         )
     seconds = turns.medians("seconds")
 

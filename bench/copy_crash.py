@@ -25,7 +25,7 @@ from typing import Any
 from waystage.bench import BenchError, BenchOptions
 from waystage.stats import median
 
-KILLS, KILLS_QUICK = 300, 12
+KILLS, KILLS_QUICK = 300, 6
 WORKERS = 2
 EXTENT_BYTES = 32 << 20
 SMALL_FILES, LARGE_FILES = 400, 2

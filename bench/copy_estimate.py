@@ -48,7 +48,7 @@ ASKED: tuple[Tree, ...] = (
     (1200, 60_000),
     (30, 400_000),
 )
-QUICK = 2
+QUICK = 1
 """Trees of each kind in a quick run."""
 
 DILATION = 12.0

@@ -60,7 +60,14 @@ def run(options: BenchOptions) -> dict[str, Any]:
         for kind in KINDS
         for tool, compress in tools
     }
-    turns = take_turns(options, contestants, turns=TURNS, invalid=late, case=lambda name: name[1])
+    turns = take_turns(
+        options,
+        contestants,
+        turns=TURNS,
+        invalid=late,
+        case=lambda name: name[1],
+        quick_cases=(f"text, {list(ways)[-1]}", f"random, {LOOPBACK}"),
+    )
 
     ours, plain, theirs = "waystage --compress", "waystage", "rsync -z"
 

@@ -29,7 +29,7 @@ from waystage.bench import BenchOptions, Stopped
 from waystage.stats import median
 from waystage.worlds.lab import wan
 
-KILLS, QUICK_KILLS = 100, 4
+KILLS, QUICK_KILLS = 100, 2
 RTT_MS = 10
 LARGE_FILES, LARGE_BYTES = 8, 64 << 20
 SMALL_FILES, SMALL_BYTES = 2_000, 10_000

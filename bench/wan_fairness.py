@@ -87,7 +87,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         turns=TURNS,
         invalid=late,
         case=lambda name: case.get(name, name),
-        quick_cases=(*FIRST, f"modest, {MODEST_BUFFERS[0]}"),
+        quick_cases=("1 BDP, fair first", JAIN, f"modest, {MODEST_BUFFERS[0]}"),
     )
     share = turns.medians("share_pct")
     ours = {name: share[name] for name in shares if name in share}
