@@ -50,7 +50,7 @@ SIZES = {"32k": (32 << 10, 2_000), "1m": (1 << 20, 200), "4m": (4 << 20, 60)}
 
 STORM_FILES = 100_000
 STORM_TURNS = 3
-TAKES_S = 150, 40
+TAKES_S = 150, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -46,8 +46,8 @@ PEERS = ("cp -r", "rsync", "rclone")
 FLOOR = Path(__file__).with_name("_copy_floor.c")
 THREADS = min(16, 2 * len(os.sched_getaffinity(0)))
 """As many as `waystage copy` takes by itself."""
-TAKES_S = 420, 40
-LEAST_S = 90, 20
+TAKES_S = 420, 15
+LEAST_S = 90, 15
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -31,7 +31,7 @@ EXTENT_BYTES = 32 << 20
 SMALL_FILES, LARGE_FILES = 400, 2
 LARGE_BYTES = 3 * EXTENT_BYTES + 12_345
 OWN = ".waystage-copy"
-TAKES_S = 300, 40
+TAKES_S = 300, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -49,7 +49,7 @@ with loader:
 import json
 print(json.dumps([imported - began, opened - imported, ended - opened, sum(len(data) for _, data in batch)]))
 """
-TAKES_S = 120, 40
+TAKES_S = 120, 15
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

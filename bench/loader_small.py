@@ -53,7 +53,7 @@ DILATION = 8.0
 """Seconds of real time for one emulated second, so that this machine keeps up."""
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
-TAKES_S = 150, 40
+TAKES_S = 150, 15
 
 STATISTICS = ".waystage-statistics"
 

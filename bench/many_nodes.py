@@ -54,7 +54,7 @@ metadata:
   latency_ms: {lookup: 8, open: 15, close: 8, layout: 1, readdir: 8, change: 8}
 """
 PEERS = ("ranks_copy_4", "ranks_dedup_4")
-TAKES_S = 240, 45
+TAKES_S = 240, 30
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

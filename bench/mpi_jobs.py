@@ -66,7 +66,7 @@ STAGED = {8: 6_000_000, 16: 2_500_000}
 
 TURNS, TURNS_QUICK = 2, 1
 SEEDS = 3
-TAKES_S = 280, 75
+TAKES_S = 280, 35
 LIMIT_S = 90.0
 PATIENCE_S = 30.0
 """For a controller that has no processor to confirm an event."""

@@ -53,7 +53,7 @@ WAYS: dict[str, Way] = {
 QUICK_WAYS = ("fl", "catalog")
 """Those that figures compare."""
 
-TAKES_S = 240, 40
+TAKES_S = 240, 35
 
 
 class Case(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ PACKET_BYTES = 400
 HEADERS = 28
 LEAST_ECHOES = 50
 WAYS = {"up": "forward", "down": "back"}
-TAKES_S = 300, 40
+TAKES_S = 300, 45
 
 
 @dataclass(frozen=True)

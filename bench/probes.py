@@ -47,7 +47,7 @@ PAUSE_S = 0.02
 PORTS: dict[TrafficClass, int] = {"mpi": 9100, "staging": 9101}
 DSCP = {mark.traffic: mark.dscp for mark in DEFAULT_MARKS if mark.dscp is not None}
 JOB = "probes"
-TAKES_S = 240, 40
+TAKES_S = 240, 10
 
 
 @dataclass(frozen=True)

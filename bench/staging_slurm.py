@@ -72,8 +72,8 @@ mpirun --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include {subnet} --mca 
 mkdir -p {place}/out
 cp {results}/*.bin {place}/out/
 """
-TAKES_S = 900, 150
-LEAST_S = 310, 150
+TAKES_S = 900, 45
+LEAST_S = 310, 45
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -40,7 +40,7 @@ TEXT_BYTES = 16 << 20
 KINDS = ("text", "random")
 LIMIT_S = 300.0
 TURNS = 3
-TAKES_S = 240, 60
+TAKES_S = 240, 15
 HERE = "127.0.0.1"
 
 

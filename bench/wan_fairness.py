@@ -47,7 +47,7 @@ JAIN = f"{FLOWS} copies"
 FIRST = ("1 BDP, CUBIC first", "1 BDP, fair first", JAIN, f"{SHALLOW}, fair first")
 """What a run that ends early has within the usual limit: one of each kind, but of `modest`, which takes longer."""
 
-TAKES_S = 4500, 120
+TAKES_S = 4500, 65
 LEAST_S = 110, 50
 
 

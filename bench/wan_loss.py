@@ -35,8 +35,8 @@ SETTLE_S = {10: 2.0, 200: 6.0}
 """This long after its first packet every mode has found the rate (docs/reference/wide-area-figures.md)."""
 
 TREE_BYTES = 20 << 20
-TAKES_S = 2800, 80
-LEAST_S = 60, 50
+TAKES_S = 2800, 25
+LEAST_S = 60, 25
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

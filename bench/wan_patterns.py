@@ -36,7 +36,7 @@ from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.wan import paths
 from waystage.worlds.lab.wan.profile import WAYS, Way
 
-TAKES_S = 280, 45
+TAKES_S = 280, 20
 RATE_BPS = 200e6
 SETTLE_S, STEADY_S, CHANGING_S = 2.0, 3.0, 8.0
 PERIOD_S = 4.0

@@ -20,7 +20,7 @@ TURNS = 5
 SETTLE_S, STEADY_S = 2.0, 6.0
 RTT_MS = 10
 KINDS = {"clean": {}, "reordered": {"reorder": "25%,5ms"}}
-TAKES_S = 240, 45
+TAKES_S = 240, 25
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -26,8 +26,8 @@ NEVER_S = 60.0
 """Stands for a rate that was not reached while data was sent."""
 
 MODES = ("fair", "fast-start")
-TAKES_S = 320, 45
-LEAST_S = 65, 45
+TAKES_S = 320, 40
+LEAST_S = 65, 40
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
