@@ -44,6 +44,12 @@ Reading = tuple[int, I64, I64]
 
 CLASS_PLACES = np.array([TRAFFIC.index(traffic) for traffic in CLASSES], dtype=np.int64)
 
+# Tuples: a union of types is made anew in each call that names it.
+TELEMETRY = (LinkUse, FlowProgress, AggregatorReport)
+"""One a second: not kept."""
+
+NO_CAUSES = (PathsChanged, LinkUse, FlowProgress, TopologyChanged)
+
 CAUSES_KEPT = 4096
 """Times of recent events remembered, to measure from a switch-over's cause; a set has some dozens."""
 
@@ -147,12 +153,12 @@ class Recorder:
                 )
 
     def _keep(self, item: Envelope) -> None:
-        if not isinstance(item.event, LinkUse | FlowProgress | AggregatorReport):  # telemetry, one a second
+        if not isinstance(item.event, TELEMETRY):
             try:
                 self.events.append(encode(item))
             except EventError:
                 pass  # larger than may travel: it cannot have come over the backplane
-        if not isinstance(item.event, PathsChanged | LinkUse | FlowProgress | TopologyChanged):
+        if not isinstance(item.event, NO_CAUSES):
             self._causes[item.event_id] = item.time_ns
             while len(self._causes) > CAUSES_KEPT:
                 self._causes.popitem(last=False)

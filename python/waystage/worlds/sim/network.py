@@ -34,6 +34,9 @@ from waystage.worlds.sim.wire import Wire
 Key = tuple[TrafficClass, str, str, str]
 """The class, the hosts and the tags' primitive of a route."""
 
+_Lead = tuple[Key | None, tuple[int, ...]]
+"""What a route leads between, and the resources beside links that it crosses."""
+
 Capacity = float | list[tuple[float, float]]
 """Bytes a second, or points (flows, bytes a second)."""
 
@@ -59,6 +62,8 @@ class _Flows(msgspec.Struct):
     keys: NDArray[np.uint32]
     amounts: NDArray[np.float64]
     links: NDArray[np.uint32]
+    full_at: NDArray[np.float64]
+    """The rates from which on these links are full."""
     routed: int = -1
 
 
@@ -116,7 +121,7 @@ class Network:
         self._movers = Flows(self._clock, self, Wire(mtu), named, limiters)
         self._keys: dict[Key, int] = {}
         self._routes: list[tuple[int, ...]] = []
-        self._leads: list[tuple[Key | None, tuple[int, ...]]] = []
+        self._leads: list[_Lead] = []
         self._free_keys: list[int] = []
         self._router: Router | None = None
         self._ways: dict[Key, tuple[int, ...]] = {}
@@ -282,48 +287,46 @@ class Network:
         """Whether others fill a link that these flows are about to use."""
         if flows.routed != self._routed:
             ways = [self._routes[key] for key in flows.keys.tolist()]
-            flows.links = np.array(sorted({link for way in ways for link in way}), dtype=np.uint32)
+            flows.links = np.array(sorted(set().union(*ways)), dtype=np.uint32)
+            flows.full_at = self._full_at[flows.links]
             flows.routed = self._routed
-        return self._is_any_full(flows.links)
-
-    def _is_any_full(self, links: NDArray[np.uint32]) -> bool:
-        return bool((self._clock.rates_of(links) >= self._full_at[links]).any())
+        return self._clock.any_carries(flows.links, flows.full_at)
 
     def _flows(self, step: Step) -> _Flows:
         """Data, then acknowledgements."""
         transfers = step.transfers
         assert transfers is not None
         ends = list(zip(transfers.sources, transfers.targets, strict=True))
-        keys = [self._key(transfers.traffic, src, dst, transfers.primitive) for src, dst in ends]
-        keys += [self._key(transfers.traffic, dst, src, "") for src, dst in ends]
+        keys: list[Key] = [(transfers.traffic, src, dst, transfers.primitive) for src, dst in ends]
+        keys += [(transfers.traffic, dst, src, "") for src, dst in ends]
+        new: list[Key] = list(dict.fromkeys(key for key in keys if key not in self._keys))
+        self._keys |= zip(new, self._new_routes([(key, ()) for key in new]), strict=True)
+        numbers = np.array([self._keys[key] for key in keys], dtype=np.uint32)
         amounts = np.concatenate((transfers.data, transfers.acknowledgements))
-        return _Flows(np.array(keys, dtype=np.uint32), amounts, np.zeros(0, dtype=np.uint32))
+        return _Flows(numbers, amounts, np.zeros(0, dtype=np.uint32), np.zeros(0))
 
-    def _key(self, traffic: TrafficClass, src: str, dst: str, primitive: str) -> int:
-        key = (traffic, src, dst, primitive)
-        number = self._keys.get(key)
-        if number is None:
-            number = self._keys[key] = self._new_route(key, ())
-        return number
-
-    def _new_route(self, key: Key | None, extra: tuple[int, ...]) -> int:
-        way = (*self._way(key), *extra)
-        if self._free_keys:
-            number = self._free_keys.pop()
-            self._clock.set_routes(np.array([number], dtype=np.uint32), *_table([way]))
-            self._routes[number], self._leads[number] = way, (key, extra)
-            return number
-        number = self._clock.add_routes(*_table([way]))
-        self._routes.append(way)
-        self._leads.append((key, extra))
-        return number
+    def _new_routes(self, leads: list[_Lead]) -> list[int]:
+        """Their numbers, those of routes used no more first."""
+        ways = [(*self._way(key), *extra) for key, extra in leads]
+        again = [self._free_keys.pop() for _ in range(min(len(leads), len(self._free_keys)))]
+        if again:
+            self._clock.set_routes(np.array(again, dtype=np.uint32), *_table(ways[: len(again)]))
+            for number, way, lead in zip(again, ways, leads, strict=False):
+                self._routes[number], self._leads[number] = way, lead
+        first = len(self._routes)
+        if ways[len(again) :]:
+            self._clock.add_routes(*_table(ways[len(again) :]))
+            self._routes += ways[len(again) :]
+            self._leads += leads[len(again) :]
+        return again + list(range(first, len(self._routes)))
 
     # -- routes of flows with an identity ------------------------------------------------------------
 
     def acquire(self, leg: Leg, flow: Flow, extra: Sequence[int], *, back: bool) -> int:
         """A separate route for a leg, or for its acknowledgements."""
         ends = (leg.target, leg.source) if back else (leg.source, leg.target)
-        return self._new_route((flow.traffic, *ends, "") if leg.source != leg.target else None, tuple(extra))
+        key: Key | None = (flow.traffic, *ends, "") if leg.source != leg.target else None
+        return self._new_routes([(key, tuple(extra))])[0]
 
     def release(self, key: int) -> None:
         """The route is used no more."""
@@ -337,8 +340,8 @@ class Network:
         keys = [
             (flow.traffic, *ends, "") for leg in flow.legs for ends in _both(leg) if leg.source != leg.target
         ]
-        links = sorted({link for key in keys for link in self._way(key)})
-        return self._queue_s if self._is_any_full(np.array(links, dtype=np.uint32)) else 0.0
+        links = np.array(sorted({link for key in keys for link in self._way(key)}), dtype=np.uint32)
+        return self._queue_s if self._clock.any_carries(links, self._full_at[links]) else 0.0
 
     def _way(self, key: Key | None) -> tuple[int, ...]:
         if key is None:

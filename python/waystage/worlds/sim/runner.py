@@ -27,7 +27,7 @@ from waystage.worlds.base import PolicyRun
 from waystage.worlds.recorder import Watcher
 from waystage.worlds.sim.applications import Applications
 from waystage.worlds.sim.collective import Facts
-from waystage.worlds.sim.control import Control
+from waystage.worlds.sim.control import Control, answers_limited
 from waystage.worlds.sim.network import Network, PortCounts
 from waystage.worlds.sim.one_job import Job
 from waystage.worlds.sim.one_set import USE_EVERY_S, Agenda, SetRun
@@ -56,7 +56,8 @@ class SimWorld:
         young, *older = gc.get_threshold()
         gc.set_threshold(max(young, COLLECT_AFTER), *older)
         try:
-            return run.run()
+            with answers_limited():
+                return run.run()
         finally:
             gc.set_threshold(young, *older)
 
