@@ -480,7 +480,7 @@ class FlowClock:
         """Remaining bytes of the active flows of a run."""
 
     def left(self, runs: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """Remaining bytes of the active flows of each run, shape (runs,): one pass over all flows."""
+        """Remaining bytes of the active flows of each run, shape (runs,)."""
 
     def totals(self, flow_class: int = 0) -> NDArray[np.float64]:
         """Bytes that each resource has carried so far for a class."""

@@ -310,7 +310,7 @@ impl FlowClock {
         Ok(self.flows.bytes_left(run))
     }
 
-    /// Bytes that the active flows of each of these runs have left, in one pass over all flows.
+    /// Bytes that the active flows of each of these runs have left.
     ///
     /// # Errors
     /// If there is no such run.
@@ -318,7 +318,7 @@ impl FlowClock {
         for &run in runs {
             self.run(run)?;
         }
-        Ok(self.flows.left_of(runs))
+        Ok(runs.iter().map(|&run| self.flows.bytes_left(run)).collect())
     }
 
     /// When a run was to start, and when it ended if it has.
