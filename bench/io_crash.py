@@ -38,10 +38,10 @@ from numpy.typing import NDArray
 
 from waystage.bench import BenchError, BenchOptions, Stopped, installed, run_program
 
-KILLS, KILLS_QUICK = 100, 2
+KILLS, KILLS_QUICK = 100, 3
 NODES, RANKS = 3, 6
 LINK_BIT_S = 2_000_000_000
-RUN_S, RUN_S_QUICK = 30.0, 5.0
+RUN_S, RUN_S_QUICK = 30.0, 8.0
 WORDS = 1 << 16
 """Of a rank and round: 1.5 MiB a round."""
 PAUSE_S = (0.2, 8.0)

@@ -41,7 +41,7 @@ LARGE_BYTES = 16 << 20
 TURNS = 5
 DILATION = 3.0
 """Real seconds of an emulated one, so that two cores answer in time; the kills are at 1."""
-KILLS, KILLS_QUICK = 100, 2
+KILLS, KILLS_QUICK = 100, 3
 WORKERS = 8
 STRIPES = 4
 
