@@ -127,7 +127,7 @@ def _late(found: _Set, ports: Sequence[CountedPort]) -> I64:
 
 
 def _repeated(times: Sequence[int]) -> I64:
-    """The number of each, so often."""
+    """0 `times[0]` times, then 1 `times[1]` times, and so on."""
     return np.repeat(np.arange(len(times)), np.array(times, dtype=np.int64))
 
 
