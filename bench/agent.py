@@ -50,7 +50,7 @@ SIZES = {"32k": (32 << 10, 2_000), "1m": (1 << 20, 200), "4m": (4 << 20, 60)}
 
 STORM_FILES = 100_000
 STORM_TURNS = 3
-TAKES_S = 150, 40
+TAKES_S = 150, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class _Bench:
             **{name: partial(self._cost, size, count, False) for name, (size, count) in SIZES.items()},
         }
         part = self._options.part("cost", 0.0, 0.7)
-        turns = take_turns(part, costs, turns=RUNS, quick=2, invalid=_lost_records)
+        turns = take_turns(part, costs, turns=RUNS, quick=1, invalid=_lost_records)
         wrong, lost, storms = self._storms()
         figures = {
             "ns_per_event": round(turns.median("create_and_close", "added_ns"), 1),

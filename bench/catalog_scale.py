@@ -27,10 +27,10 @@ from waystage.catalog.store import MANIFEST, Manifest
 from waystage.machine import peak_gib
 
 SIZES = (1_000_000, 10_000_000, 100_000_000)
-SIZES_QUICK = (200_000, 1_000_000)
+SIZES_QUICK = (100_000, 500_000)
 MOST_COMPARED = 10_000_000
 BATCH_ROWS = 65_536
-TAKES_S = 240, 40
+TAKES_S = 240, 5
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -46,8 +46,8 @@ PEERS = ("cp -r", "rsync", "rclone")
 FLOOR = Path(__file__).with_name("_copy_floor.c")
 THREADS = min(16, 2 * len(os.sched_getaffinity(0)))
 """As many as `waystage copy` takes by itself."""
-TAKES_S = 420, 40
-LEAST_S = 90, 20
+TAKES_S = 420, 15
+LEAST_S = 90, 15
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -72,6 +72,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
             turns=WARM_TURNS,
             at_most={", ".join(case): COLD_TURNS for case in CASES if case[1] == "cold"},
             case=lambda name: ", ".join(name[:2]),
+            quick_cases=[", ".join(case) for case in CASES if case[1] == "warm"],
         )
     seconds = turns.medians("seconds")
 

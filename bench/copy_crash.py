@@ -25,13 +25,13 @@ from typing import Any
 from waystage.bench import BenchError, BenchOptions
 from waystage.stats import median
 
-KILLS, KILLS_QUICK = 300, 12
+KILLS, KILLS_QUICK = 300, 6
 WORKERS = 2
 EXTENT_BYTES = 32 << 20
 SMALL_FILES, LARGE_FILES = 400, 2
 LARGE_BYTES = 3 * EXTENT_BYTES + 12_345
 OWN = ".waystage-copy"
-TAKES_S = 300, 40
+TAKES_S = 300, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

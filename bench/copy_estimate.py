@@ -48,12 +48,12 @@ ASKED: tuple[Tree, ...] = (
     (1200, 60_000),
     (30, 400_000),
 )
-QUICK = 2
+QUICK = 1
 """Trees of each kind in a quick run."""
 
 DILATION = 12.0
-TAKES_S = 500, 45
-LEAST_S = 40, 40
+TAKES_S = 500, 20
+LEAST_S = 40, 20
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from waystage.loader.files import file_set
 FILES = 1_281_167
 """ImageNet-1k's training set."""
 
-FILES_QUICK = 100_000
+FILES_QUICK = 50_000
 CLASSES = 1_000
 FILE_BYTES = 110_000
 BATCH = 256
@@ -49,7 +49,7 @@ with loader:
 import json
 print(json.dumps([imported - began, opened - imported, ended - opened, sum(len(data) for _, data in batch)]))
 """
-TAKES_S = 120, 40
+TAKES_S = 120, 15
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         _make_first(catalog, root)
         # The first start reads the program itself from disk.
         starts = options.part("starting", 0.5, 0.95)
-        turns = take_turns(starts, {"waystage": partial(_start, catalog)}, turns=TURNS, quick=3, warm_up=1)
+        turns = take_turns(starts, {"waystage": partial(_start, catalog)}, turns=TURNS, quick=1, warm_up=1)
         options.progress("walking", 0.95)
         walk_s = _walk_seconds(Path(folder) / "walked", count)
     return {

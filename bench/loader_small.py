@@ -53,7 +53,7 @@ DILATION = 8.0
 """Seconds of real time for one emulated second, so that this machine keeps up."""
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
-TAKES_S = 150, 40
+TAKES_S = 150, 15
 
 STATISTICS = ".waystage-statistics"
 
@@ -89,7 +89,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 options.part("reading", 0.1, 1.0),
                 contestants,
                 turns=TURNS,
-                quick=2,
+                quick=1,
                 warm_up=1,
                 least_idle_pct=SHORT_OF_CPU_IDLE_PCT,
                 invalid=lambda figures: figures["emulation"] or None,

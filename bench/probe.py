@@ -35,7 +35,7 @@ PACKET_BYTES = 400
 HEADERS = 28
 LEAST_ECHOES = 50
 WAYS = {"up": "forward", "down": "back"}
-TAKES_S = 300, 40
+TAKES_S = 300, 45
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _one(case: Case, quick: bool, turn: int) -> Figures:
         # Ping and probe are first in turn.
         steps = [
             lambda: {"ping": _ping(where, 200 if quick else 1000)},
-            lambda: _probed(ends, where, seconds),
+            lambda: _probed(ends, where, seconds, 3 if quick else 5),
         ]
         found: dict[str, Any] = {}
         for step in reversed(steps) if turn % 2 else steps:
@@ -157,10 +157,10 @@ def _off(found: float, truth: float) -> float:
     return abs(100 * (found / truth - 1))
 
 
-def _probed(ends: copies.Ends, where: str, seconds: float) -> dict[str, Any]:
+def _probed(ends: copies.Ends, where: str, seconds: float, part_s: int) -> dict[str, Any]:
     with taps.tapped(where) as seen:
-        echoes = _probe(ends, "--only", "rtt", "--duration", "5")
-    swept = _probe(ends, "--only", "rate", "--duration", "5", "--max-rate", "400Mbit")
+        echoes = _probe(ends, "--only", "rtt", "--duration", str(part_s))
+    swept = _probe(ends, "--only", "rate", "--duration", str(part_s), "--max-rate", "400Mbit")
     before = wan.status(where)
     lossy = _probe(ends, "--only", "loss", "--rate", f"{LOSS_BPS / 1e6:g}Mbit", "--duration", f"{seconds:g}")
     after = wan.status(where)

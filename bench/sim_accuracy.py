@@ -43,7 +43,8 @@ from waystage.worlds.sim.runner import SimWorld
 from waystage.worlds.sim.wire import Wire
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
-QUICK_SETS = 1
+QUICK_SETS, QUICK_JOBS, QUICK_ITERATIONS = 1, 3, 10
+"""Sets; jobs of a set beside staging; iterations of the program of the CG kind."""
 
 LONGEST_MESSAGE_S = 0.1
 """No message costs more beside its bytes."""
@@ -68,7 +69,7 @@ run 200
 """LAMMPS's own benchmark of a Lennard-Jones melt, smaller: 16,384 atoms, 200 steps, some 300 MB between 8 ranks."""
 
 HPCC_EXAMPLE = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
-TAKES_S = 900, 100
+TAKES_S = 900, 110
 LEAST_S = 130, 100
 
 
@@ -170,6 +171,8 @@ def costs_of(result: RunResult, experiment: Experiment, rate: float) -> SimOptio
 def measure_messages(folder: Path, costs: SimOptions, options: BenchOptions) -> tuple[SimOptions, RunResult]:
     """`costs` with what a message costs where jobs share links and processors: experiments/sim-costs-shared.yaml."""
     experiment, _ = load(EXPERIMENTS / "sim-costs-shared.yaml")
+    if options.quick:
+        experiment = msgspec.structs.replace(experiment, sets=QUICK_SETS)
     # Times and links come after.
     world = LabWorld(partial(options.limit.steps, parts=4))
     result = world.run(experiment, folder / "messages", options.part("messages", 0.05, 0.1).progress)
@@ -205,7 +208,8 @@ def compare_times(folder: Path, costs: SimOptions, options: BenchOptions) -> tup
     experiment, _ = load(EXPERIMENTS / "staging-collision.yaml")
     sets = options.repetitions or (QUICK_SETS if options.quick else experiment.sets)
     policies = experiment.policies[: 2 if options.quick else None]
-    experiment = msgspec.structs.replace(experiment, sets=sets, policies=policies)
+    jobs = msgspec.structs.replace(experiment.jobs, count=QUICK_JOBS) if options.quick else experiment.jobs
+    experiment = msgspec.structs.replace(experiment, sets=sets, policies=policies, jobs=jobs)
     # The links of applications come after: half of the time left is theirs.
     world = LabWorld(partial(options.limit.steps, parts=2))
     measured = world.run(experiment, folder / "times-lab", options.part("times", 0.1, 0.6).progress)
@@ -225,6 +229,11 @@ def compare_links(
 ) -> tuple[dict[str, RunComparison], dict[str, str], list[RunResult]]:
     """Comparisons by program; why others were skipped; the lab's runs."""
     base, _ = load(EXPERIMENTS / "links-cg.yaml")
+    if options.quick:
+        options.limit.missing += [f"links under {choice.shown}" for choice in base.policies[1:]]
+        compute = msgspec.structs.replace(base.jobs.compute, iterations=QUICK_ITERATIONS)
+        jobs = msgspec.structs.replace(base.jobs, compute=compute)
+        base = msgspec.structs.replace(base, policies=base.policies[:1], jobs=jobs)
     found: dict[str, RunComparison] = {}
     measured: list[RunResult] = []
     chosen: dict[str, Application] = {}

@@ -34,9 +34,9 @@ from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.resources import NETNS_ROOT
 
 SOURCE = Path(__file__).parents[1] / "shim" / "tests" / "tagged.c"
-TURNS, TURNS_QUICK = 9, 2
+TURNS, TURNS_QUICK = 9, 1
 LATENCY_ROUNDS, BANDWIDTH_ROUNDS = 4000, 12
-CHECK_ROUNDS, CHECK_ROUNDS_QUICK = 1200, 120
+CHECK_ROUNDS, CHECK_ROUNDS_QUICK = 1200, 60
 # Seconds that a run and a quick run take.
 TAKES_S = 140, 40
 

@@ -37,7 +37,7 @@ from waystage.stats import median, percentile
 
 EVENTS_PER_S, SECONDS, SECONDS_QUICK = 10_000, 20, 3
 HOSTS, CHANGES_PER_S, FRAME_SECONDS = 1024, 40, 15
-DAY_S, DAY_QUICK_S = 86_400, 1_800
+DAY_S, DAY_QUICK_S = 86_400, 900
 PARTS = str(Path(__file__).with_name("_view_parts.py"))
 BROWSER = "/usr/bin/chromium"
 TAKES_S = 260, 40
@@ -54,10 +54,13 @@ def run(options: BenchOptions) -> dict[str, Any]:
     options.progress("a page of 1,024 hosts", 0.25)
     if Path(BROWSER).exists():
         drawn = 3 if options.quick else FRAME_SECONDS
-        collapsed, all_hosts = (_frames(drawn, above) for above in (1000, 2 * HOSTS))
-        figures["frame_p95_ms"] = collapsed["p95_ms"]
-        details |= {"frames": collapsed, "frames_all_hosts": all_hosts}
-        details["frame_all_hosts_p95_ms"] = all_hosts["p95_ms"]
+        details["frames"] = _frames(drawn, 1000)
+        figures["frame_p95_ms"] = details["frames"]["p95_ms"]
+        if options.quick:
+            options.limit.missing.append("a page of all hosts")
+        else:
+            details["frames_all_hosts"] = _frames(drawn, 2 * HOSTS)
+            details["frame_all_hosts_p95_ms"] = details["frames_all_hosts"]["p95_ms"]
     else:
         details["frames"] = f"{BROWSER} is missing: install Debian's chromium"
     options.progress("24 hours of history", 0.5)

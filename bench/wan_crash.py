@@ -29,13 +29,13 @@ from waystage.bench import BenchOptions, Stopped
 from waystage.stats import median
 from waystage.worlds.lab import wan
 
-KILLS, QUICK_KILLS = 100, 4
+KILLS, QUICK_KILLS = 100, 2
 RTT_MS = 10
 LARGE_FILES, LARGE_BYTES = 8, 64 << 20
 SMALL_FILES, SMALL_BYTES = 2_000, 10_000
 PATIENCE_S = 300.0
-TAKES_S = 600, 40
-LEAST_S = 30, 30
+TAKES_S = 600, 25
+LEAST_S = 30, 25
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

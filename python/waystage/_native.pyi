@@ -480,7 +480,7 @@ class FlowClock:
         """Remaining bytes of the active flows of a run."""
 
     def left(self, runs: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """Remaining bytes of the active flows of each run, shape (runs,): one pass over all flows."""
+        """Remaining bytes of the active flows of each run, shape (runs,)."""
 
     def totals(self, flow_class: int = 0) -> NDArray[np.float64]:
         """Bytes that each resource has carried so far for a class."""
@@ -488,8 +488,8 @@ class FlowClock:
     def rates(self, flow_class: int | None = None) -> NDArray[np.float64]:
         """Bytes per second that each resource carries now, in total or for a class."""
 
-    def rates_of(self, resources: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """Bytes per second that these resources carry now."""
+    def any_carries(self, resources: NDArray[np.uint32], rates: NDArray[np.float64]) -> bool:
+        """Whether any of these resources carries at least its rate now, bytes per second, shapes (resources,)."""
 
 def contention_imbalance(loaders: NDArray[np.uint32]) -> float:
     """CI = 1 - H / Hmax of the numbers of loaders on each target: 0 if all are equal, 1 if one target has all."""

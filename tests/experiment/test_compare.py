@@ -9,8 +9,9 @@ import pytest
 from harness import Waystage
 from waystage.experiment import results
 from waystage.experiment.compare import CompareError, compare
-from waystage.experiment.results import IoRecord, JobRecord, PortSample, RunResult
+from waystage.experiment.results import IoRecord, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
+from waystage.experiment.timelines import PortSample
 
 POLICIES = ("ecmp", "link-separation")
 

@@ -9,15 +9,18 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from waystage.experiment import figures, results
 from waystage.experiment.drawing import CLASS_COLOURS, COLOURS, STEP_COLOURS, WAITING_COLOUR
 from waystage.experiment.loading import load
 from waystage.experiment.report import render, write_report
-from waystage.experiment.results import JobRecord, PortSample, ResultError, RunResult, SwitchOver
+from waystage.experiment.results import JobRecord, ResultError, RunResult, SwitchOver
 from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
 from waystage.experiment.summary import summarise, table_rows
+from waystage.experiment.timelines import PortSample, Timelines
 from waystage.experiment.verdict import verdict
 
 POLICIES = ("ecmp", "link-separation")
@@ -159,6 +162,35 @@ def test_a_folder_without_a_readable_result_is_refused(
         results.load(tmp_path)
 
 
+def test_samples_are_read_as_a_sequence_and_by_their_fields(tmp_path: Path) -> None:
+    results.save(tmp_path, made_up(), samples(), [])
+    found = results.load_timelines(tmp_path)
+    assert len(found) == len(samples()) and found[-1] == samples()[-1] and found[3:9:2] == samples()[3:9:2]
+    with pytest.raises(IndexError):
+        found[len(found)]
+    assert found.where(node="core2", at_s=2.0) == [
+        s for s in samples() if s.node == "core2" and s.at_s == 2.0
+    ]
+    assert found.distinct("traffic") == ["mpi", "staging", "all"]
+
+
+def test_a_timeline_file_of_another_kind_is_named(tmp_path: Path) -> None:
+    columns = {name: [getattr(s, name) for s in samples()] for name in PortSample.__struct_fields__}
+    wrong = {
+        "missing": {name: column for name, column in columns.items() if name != "port"},
+        "not of string": columns | {"node": columns["port"]},
+        "without a value": columns | {"bytes": [None, *columns["bytes"][1:]]},
+        "times that are none": columns | {"at_s": [math.nan, *columns["at_s"][1:]]},
+    }
+    for words, table in wrong.items():
+        pq.write_table(pa.table(table), tmp_path / "timelines.parquet")
+        with pytest.raises(ResultError, match=words):
+            results.load_timelines(tmp_path)
+    older = {name: column for name, column in columns.items() if name != "core"}
+    pq.write_table(pa.table(older), tmp_path / "timelines.parquet")
+    assert results.load_timelines(tmp_path) == samples()
+
+
 def test_a_broken_timeline_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "timelines.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ResultError, match=r"timelines\.parquet"):
@@ -206,7 +238,7 @@ def test_the_same_run_gives_the_same_page() -> None:
 
 
 def drawn(result: RunResult, found: list[PortSample], policy: str) -> str:
-    drawing = figures.port_timelines(result, found, policy, 0)
+    drawing = figures.port_timelines(result, Timelines.of(found), policy, 0)
     assert drawing is not None
     return drawing
 

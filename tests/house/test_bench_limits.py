@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness import bench_module
-from waystage.bench import BenchOptions, Limit, Stopped, take_turns
+from waystage.bench import BenchOptions, Limit, Stopped, benchmarks, durations, take_turns
 from waystage.cli.bench import USUAL_LIMIT_S
 
 RATE_BPS = 1e8
@@ -388,6 +388,11 @@ def test_kills_leave_time_for_the_jobs_that_are_left(clock: Clock) -> None:
     for _ in limit.steps(range(99), 1, reserve_s=40.0):
         clock.now += 7
     assert clock.now == 56
+
+
+def test_smoke_runs_say_that_they_take_half_an_hour_at_most_in_all() -> None:
+    quick_s = {name: (durations(name) or (0, 0))[1] for name in benchmarks()}
+    assert sum(quick_s.values()) <= 1800, sorted(quick_s.items(), key=lambda each: -each[1])
 
 
 def test_a_smoke_run_measures_its_cases_and_names_the_others(clock: Clock) -> None:

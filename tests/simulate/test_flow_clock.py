@@ -58,9 +58,12 @@ def test_moved_routes_and_classes_are_counted_where_the_bytes_went() -> None:
     clock.set_routes(_u32(0), np.array([0, 1], dtype=np.uint64), _u32(1))
     assert list(clock.route(0)) == [1]
     assert list(clock.rates()) == [0.0, 5.0]
-    assert list(clock.rates_of(np.array([1, 0, 1], dtype=np.uint32))) == [5.0, 0.0, 5.0]
+    assert clock.any_carries(_u32(0, 1), np.array([0.1, 5.0]))
+    assert not clock.any_carries(_u32(0, 1), np.array([0.1, 5.1]))
     with pytest.raises(FlowError, match="2"):
-        clock.rates_of(np.array([2], dtype=np.uint32))
+        clock.any_carries(_u32(2), np.array([0.0]))
+    with pytest.raises(FlowError):
+        clock.any_carries(_u32(0, 1), np.array([0.0]))
     assert list(clock.rates(7)) == [0.0, 5.0]
     assert clock.run_until() == [(16.0, run)]
     assert list(clock.totals(7)) == [40.0, 60.0]

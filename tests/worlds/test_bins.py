@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waystage.worlds import bins
-from waystage.worlds.bins import Bins
+from waystage.worlds.bins import Bin, Bins
 
-KEYS = [("core1", port, traffic) for port in (1, 2) for traffic in ("all", "mpi")]
+KEYS = range(4)
 PART = 100_000_000
 
 
+def add(kept: Bins, end_ns: int, took_ns: int, counts: Mapping[int, int]) -> None:
+    keys, values = np.array(list(counts), dtype=np.int64), np.array(list(counts.values()), dtype=np.int64)
+    kept.add(end_ns, took_ns, keys, values)
+
+
+def counts_of(one: Bin) -> dict[int, int]:
+    return dict(zip(one.keys.tolist(), one.counts.tolist(), strict=True))
+
+
 def test_a_short_set_has_a_bin_for_each_reading() -> None:
-    kept = Bins()
+    kept = Bins(len(KEYS))
     for n in range(1, 61):
-        kept.add(n * PART, PART, {KEYS[0]: n})
-    assert [(each.end_ns, each.took_ns, each.counts) for each in kept] == [
+        add(kept, n * PART, PART, {KEYS[0]: n})
+    assert [(each.end_ns, each.took_ns, counts_of(each)) for each in kept] == [
         (n * PART, PART, {KEYS[0]: n}) for n in range(1, 61)
     ]
 
 
 def test_a_long_set_has_longer_bins_and_no_more_than_the_bound() -> None:
-    kept = Bins()
+    kept = Bins(len(KEYS))
     for n in range(1, 36_001):  # an hour
-        kept.add(n * PART, PART, {KEYS[0]: 1})
+        add(kept, n * PART, PART, {KEYS[0]: 1})
     kept.close()
     found = list(kept)
     assert len(found) <= bins.MOST_BINS
     assert kept.interval_s > 1
-    assert sum(each.counts[KEYS[0]] for each in found) == 36_000
+    assert sum(counts_of(each)[KEYS[0]] for each in found) == 36_000
 
 
 def test_a_large_fabric_gets_bins_of_a_second_at_most_for_its_size() -> None:
-    kept = Bins()
-    counts = {("s", port, "all"): 1 for port in range(20_000)}
+    kept = Bins(20_000)
+    counts = dict.fromkeys(range(20_000), 1)
     for n in range(1, 101):
-        kept.add(n * PART, PART, counts)
+        add(kept, n * PART, PART, counts)
     assert 0.8 <= kept.interval_s <= 1.6
 
 
 def test_bins_of_a_given_time_stay_as_they_are() -> None:
-    kept = Bins(2.0)
+    kept = Bins(len(KEYS), 2.0)
     for n in range(1, 101):
-        kept.add(n * PART, PART, {KEYS[0]: 1})
+        add(kept, n * PART, PART, {KEYS[0]: 1})
     assert [each.took_ns for each in kept] == [2_000_000_000] * 5 and kept.interval_s == 2.0
 
 
@@ -57,33 +68,33 @@ def test_bins_of_a_given_time_stay_as_they_are() -> None:
     st.integers(2, 20),
 )
 def test_every_byte_is_in_one_bin_and_bins_follow_each_other(
-    readings: list[tuple[int, dict[bins.Key, int]]], most: int
+    readings: list[tuple[int, dict[int, int]]], most: int
 ) -> None:
     before, bins.MOST_BINS = bins.MOST_BINS, most
     try:
-        kept, now = Bins(), 0
-        expected: Counter[bins.Key] = Counter()
+        kept, now = Bins(len(KEYS)), 0
+        expected: Counter[int] = Counter()
         for took, counts in readings:
             now += took
-            kept.add(now, took, counts)
+            add(kept, now, took, counts)
             expected.update(counts)
         kept.close()
     finally:
         bins.MOST_BINS = before
-    found: Counter[bins.Key] = Counter()
+    found: Counter[int] = Counter()
     end = 0
     for each in kept:
         assert each.end_ns - each.took_ns == end
         end = each.end_ns
-        found.update(each.counts)
+        found.update(counts_of(each))
     assert end == now and found == expected and len(list(kept)) <= most
 
 
 def test_a_day_on_a_large_fabric_has_a_bounded_number_of_counts() -> None:
-    kept = Bins()
-    counts = {("s", port, "all"): 1 for port in range(10_000)}
+    kept = Bins(10_000)
+    counts = dict.fromkeys(range(10_000), 1)
     for n in range(1, 401):
-        kept.add(n * 10 * PART, 10 * PART, counts)
+        add(kept, n * 10 * PART, 10 * PART, counts)
     kept.close()
-    assert sum(len(each.counts) for each in kept) <= bins.MOST_LONG_COUNTS
-    assert sum(each.counts["s", 0, "all"] for each in kept) == 400
+    assert sum(each.keys.size for each in kept) <= bins.MOST_LONG_COUNTS
+    assert sum(counts_of(each)[0] for each in kept) == 400

@@ -76,13 +76,13 @@ class Watching:
 def readings(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How often counters were read since the last call."""
     count = [0]
-    use = Network.use
+    counts = Network.counts
 
     def counted(network: Network) -> object:
         count[0] += 1
-        return use(network)
+        return counts(network)
 
-    monkeypatch.setattr(Network, "use", counted)
+    monkeypatch.setattr(Network, "counts", counted)
 
     def since() -> int:
         found, count[0] = count[0], 0

@@ -182,12 +182,13 @@ impl PyClock {
         rates.to_pyarray(py)
     }
 
-    fn rates_of<'py>(
+    fn any_carries(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         resources: PyReadonlyArray1<'_, u32>,
-    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
-        let resources = contiguous(&resources)?;
-        py.detach(|| self.lock().rates_of(resources)).map(|rates| rates.to_pyarray(py)).or_raise()
+        rates: PyReadonlyArray1<'_, f64>,
+    ) -> PyResult<bool> {
+        let (resources, rates) = (contiguous(&resources)?, contiguous(&rates)?);
+        py.detach(|| self.lock().any_carries(resources, rates)).or_raise()
     }
 }

@@ -54,7 +54,7 @@ class PolicyEngine:
         if self._follower is not None:
             self._follower.follow(item)
         self.failure, self.reason = None, ""
-        if isinstance(item.event, Decided | PolicyFailed):
+        if isinstance(item.event, (Decided, PolicyFailed)):
             return []  # its own answer: nothing to answer
         try:
             answer = self.policy(item.event, self.state)

@@ -22,12 +22,12 @@ from waystage.experiment.results import (
     ContentionResult,
     IoRecord,
     JobRecord,
-    PortSample,
     RunResult,
     SweepResult,
 )
 from waystage.experiment.schema import Compute, Experiment
 from waystage.experiment.sweep_summary import summarise
+from waystage.experiment.timelines import PortSample
 
 SMALL_LINK = 0.01
 

@@ -19,8 +19,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from waystage.experiment.drawing import CLASS_COLOURS, COLOURS, STEP_COLOURS, new_figure, style, svg
-from waystage.experiment.results import Point, PortSample, RunResult
+from waystage.experiment.results import Point, RunResult
 from waystage.experiment.summary import QUANTITIES, Estimate, Summary
+from waystage.experiment.timelines import Timelines
 
 MOST_BINS = 600
 """Of a timeline: thinner ones are less than a pixel wide."""
@@ -109,9 +110,7 @@ def switching_times(result: RunResult, summary: Summary) -> str:
     return svg(figure)
 
 
-def port_timelines(
-    result: RunResult, samples: Sequence[PortSample], policy: str, set_index: int
-) -> str | None:
+def port_timelines(result: RunResult, timelines: Timelines, policy: str, set_index: int) -> str | None:
     """Figs. 13 and 15: bandwidth per core port and class over one set, with stagings and the moments at which paths
     were separated and shared again; None without samples.
 
@@ -121,7 +120,7 @@ def port_timelines(
     by_port: dict[tuple[str, int, str], dict[str, dict[float, float]]] = defaultdict(
         lambda: defaultdict(dict)
     )
-    chosen = [s for s in samples if s.policy == policy and s.set == set_index and s.core]
+    chosen = list(timelines.where(policy=policy, set=set_index, core=True))
     if not chosen:
         return None
     start = min(s.at_s - s.interval_s for s in chosen)

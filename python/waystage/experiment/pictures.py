@@ -14,7 +14,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from waystage.experiment.drawing import CLASS_COLOURS, WAITING_COLOUR, draw_lines, style, svg
-from waystage.experiment.results import JobRecord, PortSample, RunResult
+from waystage.experiment.results import JobRecord, RunResult
+from waystage.experiment.timelines import PortSample, Timelines
 
 MOST_JOBS = 40
 """Jobs drawn; more rows would be too thin."""
@@ -82,13 +83,13 @@ def _spans(job: JobRecord, start: float) -> list[list[tuple[float, float]]]:
     ]
 
 
-def link_loads(result: RunResult, samples: Sequence[PortSample], set_index: int) -> str | None:
+def link_loads(result: RunResult, timelines: Timelines, set_index: int) -> str | None:
     """The switches in tiers under each policy, each link with the mean rate of its busier direction; None where nothing
     is known or the switches are too many to draw."""
-    mine = [s for s in samples if s.set == set_index]
-    switches = {s.node for s in mine} | {s.peer for s in mine}
-    if not mine or len(switches) > MOST_SWITCHES:
+    chosen = timelines.where(set=set_index)
+    if not chosen or len({*chosen.distinct("node"), *chosen.distinct("peer")}) > MOST_SWITCHES:
         return None
+    mine = list(chosen)
     places = _places(mine)
     policies = [policy for policy in result.policies if any(s.policy == policy for s in mine)]
     loads = {policy: _mean_mbps([s for s in mine if s.policy == policy]) for policy in policies}

@@ -16,11 +16,11 @@ from waystage.experiment import figures, operations, page, pictures
 from waystage.experiment.results import (
     EXPERIMENT_FILE,
     ContentionResult,
-    PortSample,
     RunResult,
     load_timelines,
 )
 from waystage.experiment.summary import TABLE_COLUMNS, Summary, contention_rows, summarise, table_rows
+from waystage.experiment.timelines import PortSample, Timelines
 from waystage.experiment.verdict import verdict
 
 ENDO, ISAILA, SWIFTLOAD = "Endo et al. 2020", "Isaila et al., CLARISSE", "Kim et al., SwiftLoad"
@@ -80,6 +80,7 @@ def render(
 ) -> str:
     """The page: verdict, figures, tables. A pure function: the same run gives the same page. `command` repeats it."""
     good = result.valid and not result.failure and not result.interrupted
+    timelines = Timelines.of(samples)
     parts = [
         page.verdict(verdict(result, summary), good=good),
         f"<p>{page.text(result.experiment.description)}</p>" if result.experiment.description else "",
@@ -91,7 +92,7 @@ def render(
     if any(len(means) > 1 for means in summary.set_means_s.values()):
         drawing = figures.times_by_set(result, summary)
         parts.append(page.section(f"Mean job time by set (as Fig. 12 of {ENDO})", drawing))
-    parts += _one_set(result, samples)
+    parts += _one_set(result, timelines)
     parts += _operations(result)
     if summary.switching:
         drawing = figures.switching_times(result, summary)
@@ -132,7 +133,7 @@ def _status(result: RunResult) -> str:
     return "\n".join([*blocks, *(page.note(note) for note in result.notes)])
 
 
-def _one_set(result: RunResult, samples: Sequence[PortSample]) -> list[str]:
+def _one_set(result: RunResult, timelines: Timelines) -> list[str]:
     """Jobs, loads of links and use of ports of one set, the first that every policy ran, under each policy."""
     sets = {p: {job.set for job in result.jobs if job.policy == p} for p in result.policies}
     common = set.intersection(*sets.values()) if sets else set()
@@ -141,10 +142,10 @@ def _one_set(result: RunResult, samples: Sequence[PortSample]) -> list[str]:
     if chosen is not None:
         parts.append(page.section(f"Jobs of set {chosen + 1}", pictures.jobs(result, chosen)))
         parts.append(page.note("Times from the first submission of the set."))
-        drawing = pictures.link_loads(result, samples, chosen)
+        drawing = pictures.link_loads(result, timelines, chosen)
         if drawing is not None:
             parts.append(page.section(f"Mean load of the links between switches, set {chosen + 1}", drawing))
-    return parts + _timelines(result, samples)
+    return parts + _timelines(result, timelines)
 
 
 def _operations(result: RunResult) -> list[str]:
@@ -165,16 +166,16 @@ def _operations(result: RunResult) -> list[str]:
     return parts
 
 
-def _timelines(result: RunResult, samples: Sequence[PortSample]) -> list[str]:
+def _timelines(result: RunResult, timelines: Timelines) -> list[str]:
     """One set, the first that every policy ran, under each policy in turn."""
     parts: list[str] = []
-    sets = {policy: {s.set for s in samples if s.policy == policy} for policy in result.policies}
+    sets = {policy: set(timelines.where(policy=policy).distinct("set")) for policy in result.policies}
     common = set.intersection(*sets.values()) if sets else set()
     for policy in result.policies:
         chosen = min(common or sets[policy], default=None)
         if chosen is None:
             continue
-        drawing = figures.port_timelines(result, samples, policy, chosen)
+        drawing = figures.port_timelines(result, timelines, policy, chosen)
         if drawing is not None:
             heading = (
                 f"Bandwidth by core port and class, {policy}, set {chosen + 1} (as Figs. 13 and 15 of {ENDO})"

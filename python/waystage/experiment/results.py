@@ -17,7 +17,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from waystage.experiment.schema import ContentionStudy, Experiment
-from waystage.outputs import write_whole, written
+from waystage.experiment.timelines import PortSample, Timelines
+from waystage.outputs import write_whole
 
 SCHEMA = 2
 """2: `kind` in every result, and `sweep` instead of `scenario`. Raised when an older reader would misunderstand one."""
@@ -124,24 +125,6 @@ class SwitchOver(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     install_ms: float
     messages: int = 0
     switches: int = 0
-
-
-class PortSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What left `node` through `port` (towards `peer`) in one class over an interval ending at `at_s`.
-
-    `traffic` is a class, or `all` for the port's own counter. `core`: the node is a core switch.
-    """
-
-    policy: str
-    set: int
-    at_s: float
-    interval_s: float
-    node: str
-    port: int
-    peer: str
-    traffic: str
-    bytes: int
-    core: bool = True
 
 
 class Drops(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,7 +309,7 @@ def save(folder: Path, result: RunResult, samples: Sequence[PortSample], events:
     write_whole(folder / EVENTS_FILE, b"".join(line + b"\n" for line in events))
     experiment = msgspec.json.format(msgspec.json.encode(result.experiment), indent=1)  # JSON is YAML
     write_whole(folder / EXPERIMENT_FILE, experiment + b"\n")
-    save_timelines(folder / TIMELINES_FILE, samples)
+    Timelines.of(samples).save(folder / TIMELINES_FILE)
     write(folder, result)
 
 
@@ -368,55 +351,18 @@ def load(folder: Path) -> RunResult:
     return found
 
 
-def save_timelines(path: Path, samples: Sequence[PortSample]) -> None:
-    """One row a sample, columns as the fields of PortSample."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    fields = PortSample.__struct_fields__
-    columns = {name: [getattr(s, name) for s in samples] for name in fields}
-    kinds = {
-        "set": pa.int32(),
-        "port": pa.int32(),
-        "bytes": pa.int64(),
-        "at_s": pa.float64(),
-        "interval_s": pa.float64(),
-        "core": pa.bool_(),
-    }
-    table = pa.table({n: pa.array(v, type=kinds.get(n, pa.string())) for n, v in columns.items()})
-    with written(path) as file:
-        pq.write_table(table, file, compression="zstd")
-
-
-MOST_S = 1e9
-"""Times of a run are below; a damaged file may hold anything."""
-
-
-def load_timelines(folder: Path) -> list[PortSample]:
+def load_timelines(folder: Path) -> Timelines:
     """The samples of a run; none where the file is absent. Raises ResultError where it is broken."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     path = folder / TIMELINES_FILE
     if not path.exists():
-        return []
+        return Timelines.of([])
     try:
-        columns = pq.read_table(path).to_pydict()
-        fields = [
-            field for field in msgspec.structs.fields(PortSample) if field.required or field.name in columns
-        ]
-        # Column by column: a large fabric has a million rows.
-        known = [
-            msgspec.convert(columns.get(field.name), list[field.type])  # type: ignore[name-defined]
-            for field in fields
-        ]
-        names = [field.name for field in fields]
-        samples = [PortSample(**dict(zip(names, row, strict=True))) for row in zip(*known, strict=True)]
-    except (pa.ArrowException, OSError, msgspec.MsgspecError) as error:
+        samples = Timelines.read(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise ResultError(f"{path}: is no timeline file: {error}") from None
-    if not all(
-        abs(s.at_s) <= MOST_S and 0 <= s.interval_s <= MOST_S for s in samples
-    ):  # also of what is no number
+    if not samples.are_times_sane():
         raise ResultError(
             f"{path}: has times that are none: copy the folder again, or run the experiment again"
         )

@@ -10,7 +10,7 @@ instants; loads of classes into the core are counters. Times are microseconds fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ import msgspec
 
 from waystage import events
 from waystage.experiment import results
-from waystage.experiment.results import JobRecord, PortSample, RunResult
+from waystage.experiment.results import JobRecord, RunResult
+from waystage.experiment.timelines import PortSample
 from waystage.view.describe import event_text
 from waystage.view.recorded import read_events, run_of, start_ns
 
@@ -81,7 +82,7 @@ def _phases(job: JobRecord) -> Iterator[tuple[str, float, float]]:
         yield "stage-out", job.ended_at_s - job.stage_out_s, job.stage_out_s
 
 
-def _loads(samples: list[PortSample], sets: dict[tuple[str, int], int]) -> Iterator[Entry]:
+def _loads(samples: Sequence[PortSample], sets: dict[tuple[str, int], int]) -> Iterator[Entry]:
     """Bytes that left core switches, as Mbit/s of each class."""
     sums: dict[tuple[str, int, float], dict[str, float]] = {}
     for sample in samples:

@@ -29,7 +29,8 @@ from waystage.events import (
     decode,
 )
 from waystage.experiment import results
-from waystage.experiment.results import PortSample, ResultError, RunResult
+from waystage.experiment.results import ResultError, RunResult
+from waystage.experiment.timelines import PortSample
 from waystage.view.feed import About, Feed
 from waystage.view.history import SERIES
 from waystage.view.model import ViewModel
@@ -52,7 +53,7 @@ def load(folder: Path) -> Feed:
     path = folder / results.EVENTS_FILE
     items = sorted(read_events(path), key=lambda item: item.time_ns)  # of several publishers
     begun_ns = start_ns(result, items)
-    samples = results.load_timelines(folder)
+    samples = list(results.load_timelines(folder))
     step = frame_ms(samples)
     feed = Feed(
         About(

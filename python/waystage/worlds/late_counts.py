@@ -1,7 +1,7 @@
 """Bytes counted late, redistributed to the interval in which they crossed the link.
 
-Arrives: samples of ports in the order of time, what each port carries at most.
-Leaves: the same samples, in which no port carries more than its link and no classes more than their port.
+Arrives: the counts of a port in the order of time, what it carries at most.
+Leaves: the same counts, in which the port carries no more than its link and its classes no more than the port.
 Must not know: who counted, what the classes are.
 
 A switch counts what leaves a port at once, but adds what a flow entry matched only when it next reads its datapath's
@@ -13,13 +13,10 @@ interval near has room for was matched and then dropped at the port's queue: it 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from waystage.experiment.results import PortSample
 
 WHOLE = "all"
 """The port's own count among the classes."""
@@ -32,62 +29,17 @@ seconds.
 I64 = NDArray[np.int64]
 
 
-def redistribute(
-    samples: Sequence[PortSample], capacity_bps: Mapping[tuple[str, int], int]
-) -> list[PortSample]:
-    """Samples of any policies and sets; `capacity_bps` by node and port."""
-    by_port: dict[tuple[str, int, str, int], list[PortSample]] = defaultdict(list)
-    moments: dict[tuple[str, int], dict[float, float]] = defaultdict(dict)
-    for sample in samples:
-        by_port[sample.policy, sample.set, sample.node, sample.port].append(sample)
-        moments[sample.policy, sample.set][sample.at_s] = sample.interval_s
-    settled: list[PortSample] = []
-    for (policy, number, node, port), mine in by_port.items():
-        times = moments[policy, number]
-        most_bps = capacity_bps.get((node, port))
-        settled += _settle_port(mine, times, most_bps)
-    settled.sort(key=lambda s: (s.policy, s.set, s.at_s, s.node, s.port, s.traffic))
-    return settled
-
-
-def _settle_port(
-    samples: Sequence[PortSample], times: Mapping[float, float], most_bps: int | None
-) -> list[PortSample]:
-    at = sorted(times)
-    place = {moment: i for i, moment in enumerate(at)}
-    reach = max(REACH, round(REACH_S * len(at) / max(1e-9, sum(times.values()))))
-    counts: dict[str, I64] = defaultdict(lambda: np.zeros(len(at), dtype=np.int64))
-    for sample in samples:
-        counts[sample.traffic][place[sample.at_s]] += sample.bytes
-    classes = sorted(set(counts) - {WHOLE})
+def settle(counts: Mapping[str, I64], took_s: Sequence[float], most_bps: int | None) -> None:
+    """Settle the counts of one port by what is counted, each shape (intervals,), in place. `took_s` of each interval."""
+    reach = max(REACH, round(REACH_S * len(took_s) / max(1e-9, sum(took_s))))
+    classes = [column for name, column in sorted(counts.items()) if name != WHOLE]
     known = WHOLE in counts
-    whole = counts[WHOLE]
-    if not known:
-        for name in classes:
-            whole += counts[name]
+    whole = counts[WHOLE] if known else np.sum(classes, axis=0)
     if most_bps is not None:
-        room = np.array([int(most_bps * times[moment] / 8) for moment in at], dtype=np.int64)
+        room = np.array([int(most_bps * each / 8) for each in took_s], dtype=np.int64)
         whole += _spread(whole, room, reach)  # it is right in sum: where no interval has room, it stays
     if known:
-        _fit_classes([counts[name] for name in classes], whole, reach)
-    first = samples[0]
-    return [
-        PortSample(
-            policy=first.policy,
-            set=first.set,
-            at_s=moment,
-            interval_s=times[moment],
-            node=first.node,
-            port=first.port,
-            peer=first.peer,
-            traffic=name,
-            bytes=int(counts[name][i]),
-            core=first.core,
-        )
-        for i, moment in enumerate(at)
-        for name in ([WHOLE, *classes] if known else classes)
-        if counts[name][i]
-    ]
+        _fit_classes(classes, whole, reach)
 
 
 def _spread(amounts: I64, room: I64, reach: int) -> I64:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from waystage.events import (
     CLASSES,
@@ -31,10 +32,23 @@ from waystage.events import (
     encode,
     new_event_id,
 )
-from waystage.experiment.results import PortSample, SwitchOver
+from waystage.experiment.results import SwitchOver
+from waystage.experiment.timelines import Timelines
 from waystage.topology import Topology
-from waystage.worlds.bins import Bins
-from waystage.worlds.late_counts import redistribute
+from waystage.worlds.bins import I64, Bin, Bins
+from waystage.worlds.counted_ports import TRAFFIC, CountedPort, timelines
+from waystage.worlds.late_counts import WHOLE
+
+Reading = tuple[int, I64, I64]
+"""The time that it covers, ns; numbers of ports; bytes, shape (classes, ports), by the order of CLASSES."""
+
+CLASS_PLACES = np.array([TRAFFIC.index(traffic) for traffic in CLASSES], dtype=np.int64)
+
+# Tuples: a union of types is made anew in each call that names it.
+TELEMETRY = (LinkUse, FlowProgress, AggregatorReport)
+"""One a second: not kept."""
+
+NO_CAUSES = (PathsChanged, LinkUse, FlowProgress, TopologyChanged)
 
 CAUSES_KEPT = 4096
 """Times of recent events remembered, to measure from a switch-over's cause; a set has some dozens."""
@@ -66,15 +80,14 @@ class Recorder:
         self.problems: list[str] = []
         self.broken: list[str] = []
         cores = set(topology.core_switches)
-        ends = [(link.a, link.a_port, link.b) for link in topology.switch_links]
-        ends += [(link.b, link.b_port, link.a) for link in topology.switch_links]
-        self._capacity_bps = {(link.a, link.a_port): link.capacity_bps for link in topology.switch_links}
-        self._capacity_bps |= {(link.b, link.b_port): link.capacity_bps for link in topology.switch_links}
-        self._ports = {(node, port): (peer, node in cores) for node, port, peer in ends}
+        ends = [(link.a, link.a_port, link.b, link.capacity_bps) for link in topology.switch_links]
+        ends += [(link.b, link.b_port, link.a, link.capacity_bps) for link in topology.switch_links]
+        self._ports = [CountedPort(*end[:3], end[0] in cores, end[3]) for end in sorted(ends)]
+        self._numbers = {(port.node, port.port): number for number, port in enumerate(self._ports)}
         self._topology, self._topology_due = topology, False
         self._start_ns = start_ns
         self._interval_s = interval_s
-        self._bins = Bins(interval_s)
+        self._bins = self._new_bins()
         self._known_ns = 0
         self._policy, self._set = "", 0
         self._causes: OrderedDict[str, int] = OrderedDict()
@@ -82,27 +95,13 @@ class Recorder:
         self.watcher: Watcher | None = None
 
     @property
-    def samples(self) -> list[PortSample]:
+    def samples(self) -> Timelines:
         """Link use so far, what was counted late in its own interval."""
+        counted: dict[tuple[str, int], list[Bin]] = {}
         with self._lock:
-            found = [
-                PortSample(
-                    policy=policy,
-                    set=number,
-                    at_s=self._seconds(each.end_ns),
-                    interval_s=each.took_ns / 1e9,
-                    node=node,
-                    port=port,
-                    peer=self._ports[node, port][0],
-                    traffic=traffic,
-                    bytes=count,
-                    core=self._ports[node, port][1],
-                )
-                for policy, number, bins in self._sets
-                for each in bins
-                for (node, port, traffic), count in each.counts.items()
-            ]
-        return redistribute(found, self._capacity_bps)
+            for policy, number, bins in self._sets:
+                counted.setdefault((policy, number), []).extend(bins)
+        return timelines(counted, self._ports, self._start_ns)
 
     @property
     def part_s(self) -> float:
@@ -115,7 +114,7 @@ class Recorder:
         with self._lock:
             self._policy, self._set = policy, set_index
             self._topology_due = live
-            self._bins = Bins(self._interval_s)
+            self._bins = self._new_bins()
             self._sets.append((policy, set_index, self._bins))
 
     def finish(self) -> None:
@@ -154,12 +153,12 @@ class Recorder:
                 )
 
     def _keep(self, item: Envelope) -> None:
-        if not isinstance(item.event, LinkUse | FlowProgress | AggregatorReport):  # telemetry, one a second
+        if not isinstance(item.event, TELEMETRY):
             try:
                 self.events.append(encode(item))
             except EventError:
                 pass  # larger than may travel: it cannot have come over the backplane
-        if not isinstance(item.event, PathsChanged | LinkUse | FlowProgress | TopologyChanged):
+        if not isinstance(item.event, NO_CAUSES):
             self._causes[item.event_id] = item.time_ns
             while len(self._causes) > CAUSES_KEPT:
                 self._causes.popitem(last=False)
@@ -191,24 +190,46 @@ class Recorder:
         parts = event.parts or (UsePart(interval_ns=event.interval_ns, ports=event.ports),)
         self._add(parts, item.time_ns)
 
-    def count(self, parts: Sequence[UsePart], end_ns: int) -> None:
+    def numbers(self, ports: Sequence[tuple[str, int]]) -> I64:
+        """The number of each of these ports in what `count` takes; -1 of one that is not between switches."""
+        return np.array([self._numbers.get(end, -1) for end in ports], dtype=np.int64)
+
+    def count(self, readings: Sequence[Reading], end_ns: int) -> None:
         """Link use that no event told of: consecutive intervals, the last of which ends at `end_ns`."""
+        at_ns = end_ns - sum(interval_ns for interval_ns, _, _ in readings)
         with self._lock:
-            self._add(parts, end_ns)
+            for interval_ns, numbers, by_class in readings:
+                at_ns += interval_ns
+                between = numbers >= 0
+                counts = by_class[:, between]
+                classes, at = np.nonzero(counts)
+                keys = numbers[between] * len(TRAFFIC)
+                every = np.concatenate((keys + TRAFFIC.index(WHOLE), keys[at] + CLASS_PLACES[classes]))
+                self._bins.add(
+                    at_ns, interval_ns, every, np.concatenate((counts.sum(axis=0), counts[classes, at]))
+                )
 
     def _add(self, parts: Sequence[UsePart], time_ns: int) -> None:
         end_ns = time_ns - sum(part.interval_ns for part in parts)
         for part in parts:
             end_ns += part.interval_ns
-            counts: dict[tuple[str, int, str], int] = {}
+            counts: dict[int, int] = {}
             for use in part.ports:
-                if (use.node, use.port) not in self._ports:
+                number = self._numbers.get((use.node, use.port))
+                if number is None:
                     continue
-                counts[use.node, use.port, "all"] = use.bytes
-                for traffic in CLASSES:
+                key = number * len(TRAFFIC)
+                counts[key + TRAFFIC.index(WHOLE)] = use.bytes
+                for traffic, place in zip(CLASSES, CLASS_PLACES.tolist(), strict=True):
                     if traffic in use.by_class:
-                        counts[use.node, use.port, traffic] = use.by_class[traffic]
-            self._bins.add(end_ns, part.interval_ns, counts)
+                        counts[key + place] = use.by_class[traffic]
+            keys = np.fromiter(counts.keys(), np.int64, len(counts))
+            self._bins.add(
+                end_ns, part.interval_ns, keys, np.fromiter(counts.values(), np.int64, len(counts))
+            )
+
+    def _new_bins(self) -> Bins:
+        return Bins(len(self._ports) * len(TRAFFIC), self._interval_s)
 
     def _seconds(self, time_ns: int) -> float:
         return (time_ns - self._start_ns) / 1e9

@@ -272,17 +272,21 @@ impl FlowClock {
         self.flows.sharing.used()
     }
 
-    /// Bytes a second that these resources carry now.
+    /// Whether any of these resources carries at least its rate, bytes a second, now.
     ///
     /// # Errors
-    /// If there is no such resource.
-    pub fn rates_of(&mut self, resources: &[u32]) -> Result<Vec<f64>, FlowError> {
+    /// If there is no such resource, or not a rate for each.
+    pub fn any_carries(&mut self, resources: &[u32], rates: &[f64]) -> Result<bool, FlowError> {
+        if resources.len() != rates.len() {
+            return Err(FlowError::Uneven(resources.len(), rates.len()));
+        }
         let count = self.flows.sharing.len();
         if let Some(&resource) = resources.iter().find(|&&r| r as usize >= count) {
             return Err(FlowError::Resource(resource));
         }
         self.flows.settle();
-        Ok(resources.iter().map(|&resource| self.flows.sharing.used_of(resource)).collect())
+        let sharing = &self.flows.sharing;
+        Ok(resources.iter().zip(rates).any(|(&resource, &rate)| sharing.used_of(resource) >= rate))
     }
 
     /// Bytes that each resource has carried until now for a class.
@@ -306,7 +310,7 @@ impl FlowClock {
         Ok(self.flows.bytes_left(run))
     }
 
-    /// Bytes that the active flows of each of these runs have left, in one pass over all flows.
+    /// Bytes that the active flows of each of these runs have left.
     ///
     /// # Errors
     /// If there is no such run.
@@ -314,7 +318,7 @@ impl FlowClock {
         for &run in runs {
             self.run(run)?;
         }
-        Ok(self.flows.left_of(runs))
+        Ok(runs.iter().map(|&run| self.flows.bytes_left(run)).collect())
     }
 
     /// When a run was to start, and when it ended if it has.

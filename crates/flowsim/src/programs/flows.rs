@@ -3,6 +3,7 @@
 use super::groups::Groups;
 use super::program::Demand;
 use super::routes::Routes;
+use super::runs::Runs;
 use crate::error::FlowError;
 use crate::sharing::{Sharing, LIMITED, UNSOLVED};
 
@@ -34,6 +35,7 @@ pub(super) struct ActiveFlows {
     precision: f64,
     pub(super) sharing: Sharing,
     pub(super) routes: Routes,
+    runs: Runs,
     flows: Vec<ActiveFlow>,
     pub(super) groups: Groups,
     /// Groups whose next ending has to be written down anew.
@@ -56,6 +58,7 @@ impl ActiveFlows {
             precision,
             sharing,
             routes: Routes::default(),
+            runs: Runs::default(),
             flows: Vec::new(),
             groups,
             touched: Vec::new(),
@@ -90,6 +93,7 @@ impl ActiveFlows {
             None => self.flows.push(flow),
         }
         self.routes.enter(demand.route, slot);
+        self.runs.enter(run, slot);
         Ok(true)
     }
 
@@ -183,6 +187,7 @@ impl ActiveFlows {
     fn drop_flow(&mut self, slot: u32) {
         self.leave_group(slot);
         let flow = &mut self.flows[slot as usize];
+        self.runs.leave(flow.run, slot);
         flow.run = NO_RUN;
         self.routes.leave(flow.route, slot);
         self.sharing.remove(slot);
@@ -190,11 +195,9 @@ impl ActiveFlows {
 
     /// Take all flows of a run away.
     pub(super) fn drop_run(&mut self, run: u32) {
-        for slot in 0..self.flows.len() as u32 {
-            if self.flows[slot as usize].run == run {
-                self.count_until(slot, self.left(slot));
-                self.drop_flow(slot);
-            }
+        for slot in self.runs.flows(run) {
+            self.count_until(slot, self.left(slot));
+            self.drop_flow(slot);
         }
     }
 
@@ -267,24 +270,9 @@ impl ActiveFlows {
 
     /// Bytes that a run's active flows have left.
     pub(super) fn bytes_left(&self, run: u32) -> f64 {
-        let of_run = self.slots().filter(|&slot| self.flows[slot as usize].run == run);
-        of_run.map(|slot| self.left(slot) * f64::from(self.flows[slot as usize].copies)).sum()
-    }
-
-    /// Bytes that the active flows of each run have left, in the order of `runs`.
-    pub(super) fn left_of(&self, runs: &[u32]) -> Vec<f64> {
-        let mut order: Vec<usize> = (0..runs.len()).collect();
-        order.sort_by_key(|&at| runs[at]);
-        let sorted: Vec<u32> = order.iter().map(|&at| runs[at]).collect();
-        let mut left = vec![0.0; runs.len()];
-        for slot in self.slots() {
-            let flow = &self.flows[slot as usize];
-            let first = sorted.partition_point(|&run| run < flow.run);
-            for (at, _) in (first..).zip(sorted[first..].iter().take_while(|&&run| run == flow.run))
-            {
-                left[order[at]] += self.left(slot) * f64::from(flow.copies);
-            }
-        }
-        left
+        let of_run = self.runs.flows(run);
+        of_run.iter().fold(0.0, |sum, &slot| {
+            sum + self.left(slot) * f64::from(self.flows[slot as usize].copies)
+        })
     }
 }

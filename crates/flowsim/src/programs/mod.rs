@@ -20,6 +20,7 @@ mod flows;
 mod groups;
 mod program;
 mod routes;
+mod runs;
 #[cfg(test)]
 mod tests;
 

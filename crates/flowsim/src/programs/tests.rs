@@ -325,3 +325,18 @@ fn what_several_runs_have_left_comes_in_the_order_asked() {
     assert_eq!(clock.left(&[runs[1], runs[0], runs[1]]).expect("runs"), [90.0, 30.0, 90.0]);
     assert!(matches!(clock.left(&[9]), Err(FlowError::Run(9))));
 }
+
+#[test]
+fn a_run_that_takes_the_place_of_another_one_has_its_own_flows_left() {
+    let mut clock = clock(&[10.0, 10.0, 10.0], &[&[0], &[1], &[2]]);
+    let short = clock.start(program(1, &[(0.0, &[2], &[10.0])]), 0.0).expect("a run");
+    let wide = clock.start(program(1, &[(0.0, &[0, 1], &[100.0, 100.0])]), 0.0).expect("a run");
+    assert_eq!(clock.advance(f64::INFINITY, u64::MAX), Ok(Pause::Ended));
+    assert_eq!(clock.take_ended(), [(1.0, short)]);
+    let after = clock.start(program(1, &[(0.0, &[2], &[50.0])]), 1.0).expect("a run");
+    assert_eq!(clock.advance(3.0, u64::MAX), Ok(Pause::Limit));
+    assert_eq!(clock.left(&[short, wide, after]), Ok(vec![0.0, 140.0, 30.0]));
+    clock.cancel(wide).expect("to cancel");
+    assert_eq!(clock.advance(4.0, u64::MAX), Ok(Pause::Limit));
+    assert_eq!(clock.left(&[short, wide, after]), Ok(vec![0.0, 0.0, 20.0]));
+}

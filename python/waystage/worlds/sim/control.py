@@ -11,11 +11,11 @@ changes for ever ends the run with a sentence that names it.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any
 
 from waystage.controllers.engine import PolicyEngine
 from waystage.events import (
@@ -109,7 +109,7 @@ class Control:
         cause = self._publish(event)
         actions = self._handle(cause)
         plans = [action.plan for action in actions if isinstance(action, AssignPaths)]
-        if isinstance(event, PathsChanged | PathsRefused):
+        if isinstance(event, (PathsChanged, PathsRefused)):
             self._chain = self._chain + 1 if plans else 0
         if self._chain > CHAIN_LIMIT:
             raise WorldError(
@@ -220,23 +220,36 @@ class _TooLong(BaseException):
 
 
 class _TimeLimit:
-    """Raise _TooLong in the block after that time. Signals reach the main thread alone: elsewhere there is no limit."""
+    """Raise _TooLong in the block after that time, in the thread of `answers_limited`."""
 
-    __slots__ = ("_before", "_seconds")
+    __slots__ = ("_seconds",)
+    thread: int | None = None
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._before: Any = None
 
     def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGALRM, _ring)
+        if self.thread == threading.get_ident():
             signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
     def __exit__(self, *raised: object) -> None:
-        if self._before is not None:
+        if self.thread == threading.get_ident():
             signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, self._before)
+
+
+@contextlib.contextmanager
+def answers_limited() -> Iterator[None]:
+    """Answers of policies have a time limit in the block. Signals reach the main thread alone: elsewhere they have none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _ring)
+    _TimeLimit.thread = threading.get_ident()
+    try:
+        yield
+    finally:
+        _TimeLimit.thread = None
+        signal.signal(signal.SIGALRM, before)
 
 
 def _ring(number: int, frame: FrameType | None) -> None:

@@ -34,11 +34,26 @@ from waystage.worlds.sim.wire import Wire
 Key = tuple[TrafficClass, str, str, str]
 """The class, the hosts and the tags' primitive of a route."""
 
+_Lead = tuple[Key | None, tuple[int, ...]]
+"""What a route leads between, and the resources beside links that it crosses."""
+
 Capacity = float | list[tuple[float, float]]
 """Bytes a second, or points (flows, bytes a second)."""
 
 FULL = 0.999
 """From this share of its capacity on a link is full: sums of rates are exact to 1e-9."""
+
+
+class PortCounts(msgspec.Struct, frozen=True):
+    """Bytes that left ports since the reading before, which was `interval_ns` ago.
+
+    `ports` are numbers among `Network.ports`, of those that anything left; `by_class`, shape (classes, ports), has the
+    classes in the order of CLASSES.
+    """
+
+    interval_ns: int
+    ports: NDArray[np.int64]
+    by_class: NDArray[np.int64]
 
 
 class _Flows(msgspec.Struct):
@@ -47,6 +62,8 @@ class _Flows(msgspec.Struct):
     keys: NDArray[np.uint32]
     amounts: NDArray[np.float64]
     links: NDArray[np.uint32]
+    full_at: NDArray[np.float64]
+    """The rates from which on these links are full."""
     routed: int = -1
 
 
@@ -77,13 +94,13 @@ class Network:
         self.problems: list[str] = []
         self._queue_s = queue_s
         self._topology = topology
-        self._ports: list[tuple[str, int]] = []
+        self.ports: list[tuple[str, int]] = []
         self._hop: dict[tuple[str, str], int] = {}
         capacities: list[float] = []
         for link in topology.links:
-            self._ports += [(link.a, link.a_port), (link.b, link.b_port)]
+            self.ports += [(link.a, link.a_port), (link.b, link.b_port)]
             capacities += [link.capacity_bps / 8] * 2
-        numbers = {end: number for number, end in enumerate(self._ports)}
+        numbers = {end: number for number, end in enumerate(self.ports)}
         for node, links in topology.adjacency.items():  # in port order: of several cables the first is taken
             for link in links:
                 self._hop.setdefault((node, link.other(node)), numbers[node, link.port_at(node)])
@@ -104,7 +121,7 @@ class Network:
         self._movers = Flows(self._clock, self, Wire(mtu), named, limiters)
         self._keys: dict[Key, int] = {}
         self._routes: list[tuple[int, ...]] = []
-        self._leads: list[tuple[Key | None, tuple[int, ...]]] = []
+        self._leads: list[_Lead] = []
         self._free_keys: list[int] = []
         self._router: Router | None = None
         self._ways: dict[Key, tuple[int, ...]] = {}
@@ -114,7 +131,7 @@ class Network:
         self._outer: dict[int, int] = {}
         self._inner: dict[int, int] = {}
         self._numbers = itertools.count()
-        self._counted = np.zeros((len(CLASSES), len(self._ports)), dtype=np.int64)
+        self._counted = np.zeros((len(CLASSES), len(self.ports)), dtype=np.int64)
         self._counted_at_s = 0.0
 
     @property
@@ -201,20 +218,27 @@ class Network:
                 return ended
 
     def use(self) -> UsePart | None:
+        """As `counts`, as events tell it."""
+        found = self.counts()
+        if found is None:
+            return None
+        ports = []
+        for index, counts in zip(found.ports.tolist(), found.by_class.T.tolist(), strict=True):
+            node, port = self.ports[index]
+            by_class = {c: n for c, n in zip(CLASSES, counts, strict=True) if n}
+            ports.append(PortUse(node=node, port=port, bytes=sum(counts), by_class=by_class))
+        return UsePart(interval_ns=found.interval_ns, ports=tuple(ports))
+
+    def counts(self) -> PortCounts | None:
         """What left each port that anything left since the last call; None where no time has passed."""
         passed_s = self.now - self._counted_at_s
         if passed_s <= 0:
             return None
-        totals = np.stack([self._clock.totals(code)[: len(self._ports)] for code in range(len(CLASSES))])
+        totals = np.stack([self._clock.totals(code)[: len(self.ports)] for code in range(len(CLASSES))])
         counted = np.rint(totals).astype(np.int64)
         grown, self._counted, self._counted_at_s = counted - self._counted, counted, self.now
-        ports = []
         active = np.flatnonzero(grown.any(axis=0))
-        for index, counts in zip(active.tolist(), grown[:, active].T.tolist(), strict=True):
-            node, port = self._ports[index]
-            by_class = {c: n for c, n in zip(CLASSES, counts, strict=True) if n}
-            ports.append(PortUse(node=node, port=port, bytes=sum(counts), by_class=by_class))
-        return UsePart(interval_ns=round(passed_s * 1e9), ports=tuple(ports))
+        return PortCounts(round(passed_s * 1e9), active, grown[:, active])
 
     # -- programs as the clock takes them ------------------------------------------------------------
 
@@ -263,48 +287,46 @@ class Network:
         """Whether others fill a link that these flows are about to use."""
         if flows.routed != self._routed:
             ways = [self._routes[key] for key in flows.keys.tolist()]
-            flows.links = np.array(sorted({link for way in ways for link in way}), dtype=np.uint32)
+            flows.links = np.array(sorted(set().union(*ways)), dtype=np.uint32)
+            flows.full_at = self._full_at[flows.links]
             flows.routed = self._routed
-        return self._is_any_full(flows.links)
-
-    def _is_any_full(self, links: NDArray[np.uint32]) -> bool:
-        return bool((self._clock.rates_of(links) >= self._full_at[links]).any())
+        return self._clock.any_carries(flows.links, flows.full_at)
 
     def _flows(self, step: Step) -> _Flows:
         """Data, then acknowledgements."""
         transfers = step.transfers
         assert transfers is not None
         ends = list(zip(transfers.sources, transfers.targets, strict=True))
-        keys = [self._key(transfers.traffic, src, dst, transfers.primitive) for src, dst in ends]
-        keys += [self._key(transfers.traffic, dst, src, "") for src, dst in ends]
+        keys: list[Key] = [(transfers.traffic, src, dst, transfers.primitive) for src, dst in ends]
+        keys += [(transfers.traffic, dst, src, "") for src, dst in ends]
+        new: list[Key] = list(dict.fromkeys(key for key in keys if key not in self._keys))
+        self._keys |= zip(new, self._new_routes([(key, ()) for key in new]), strict=True)
+        numbers = np.array([self._keys[key] for key in keys], dtype=np.uint32)
         amounts = np.concatenate((transfers.data, transfers.acknowledgements))
-        return _Flows(np.array(keys, dtype=np.uint32), amounts, np.zeros(0, dtype=np.uint32))
+        return _Flows(numbers, amounts, np.zeros(0, dtype=np.uint32), np.zeros(0))
 
-    def _key(self, traffic: TrafficClass, src: str, dst: str, primitive: str) -> int:
-        key = (traffic, src, dst, primitive)
-        number = self._keys.get(key)
-        if number is None:
-            number = self._keys[key] = self._new_route(key, ())
-        return number
-
-    def _new_route(self, key: Key | None, extra: tuple[int, ...]) -> int:
-        way = (*self._way(key), *extra)
-        if self._free_keys:
-            number = self._free_keys.pop()
-            self._clock.set_routes(np.array([number], dtype=np.uint32), *_table([way]))
-            self._routes[number], self._leads[number] = way, (key, extra)
-            return number
-        number = self._clock.add_routes(*_table([way]))
-        self._routes.append(way)
-        self._leads.append((key, extra))
-        return number
+    def _new_routes(self, leads: list[_Lead]) -> list[int]:
+        """Their numbers, those of routes used no more first."""
+        ways = [(*self._way(key), *extra) for key, extra in leads]
+        again = [self._free_keys.pop() for _ in range(min(len(leads), len(self._free_keys)))]
+        if again:
+            self._clock.set_routes(np.array(again, dtype=np.uint32), *_table(ways[: len(again)]))
+            for number, way, lead in zip(again, ways, leads, strict=False):
+                self._routes[number], self._leads[number] = way, lead
+        first = len(self._routes)
+        if ways[len(again) :]:
+            self._clock.add_routes(*_table(ways[len(again) :]))
+            self._routes += ways[len(again) :]
+            self._leads += leads[len(again) :]
+        return again + list(range(first, len(self._routes)))
 
     # -- routes of flows with an identity ------------------------------------------------------------
 
     def acquire(self, leg: Leg, flow: Flow, extra: Sequence[int], *, back: bool) -> int:
         """A separate route for a leg, or for its acknowledgements."""
         ends = (leg.target, leg.source) if back else (leg.source, leg.target)
-        return self._new_route((flow.traffic, *ends, "") if leg.source != leg.target else None, tuple(extra))
+        key: Key | None = (flow.traffic, *ends, "") if leg.source != leg.target else None
+        return self._new_routes([(key, tuple(extra))])[0]
 
     def release(self, key: int) -> None:
         """The route is used no more."""
@@ -318,8 +340,8 @@ class Network:
         keys = [
             (flow.traffic, *ends, "") for leg in flow.legs for ends in _both(leg) if leg.source != leg.target
         ]
-        links = sorted({link for key in keys for link in self._way(key)})
-        return self._queue_s if self._is_any_full(np.array(links, dtype=np.uint32)) else 0.0
+        links = np.array(sorted({link for key in keys for link in self._way(key)}), dtype=np.uint32)
+        return self._queue_s if self._clock.any_carries(links, self._full_at[links]) else 0.0
 
     def _way(self, key: Key | None) -> tuple[int, ...]:
         if key is None:

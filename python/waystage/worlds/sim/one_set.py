@@ -22,7 +22,7 @@ from waystage.experiment.results import JobRecord
 from waystage.experiment.workload import JobRequest
 from waystage.interconnect.counters import together
 from waystage.worlds.bins import EARLY
-from waystage.worlds.sim.network import Network
+from waystage.worlds.sim.network import Network, PortCounts
 from waystage.worlds.sim.one_job import Job
 from waystage.worlds.sim.programs import Program
 from waystage.worlds.sim.resources import Flow
@@ -83,7 +83,7 @@ class SetRun:
         stop_on_failure: bool,
         second: Callable[[], None],
         part_s: Callable[[], float],
-        count: Callable[[Sequence[UsePart], float], None] | None = None,
+        count: Callable[[Sequence[PortCounts], float], None] | None = None,
     ) -> None:
         self._agenda, self._network, self._queue = agenda, network, queue
         self._make_job, self._done, self._use = make_job, done, use
@@ -91,6 +91,7 @@ class SetRun:
         self._part_s, self._count = part_s, count
         self._counted_s = 0.0
         self._parts: list[UsePart] = []
+        self._counts: list[PortCounts] = []
         self._programs: dict[int, _Waiting] = {}
         self._flows: dict[int, Flow] = {}
         self._copies: dict[int, Flow] = {}
@@ -237,10 +238,10 @@ class SetRun:
         if self._is_reading_due():
             self._read_part()
         if self._count is not None:
-            self._count(self._parts, self._agenda.now)
+            self._count(self._counts, self._agenda.now)
         elif self._parts:
             self._use(together(self._parts))
-        self._parts = []
+        self._parts, self._counts = [], []
         flows = self._network.progress()
         if flows:
             self._use(FlowProgress(flows=flows))
@@ -249,8 +250,13 @@ class SetRun:
             self._read_later()
 
     def _read_part(self) -> None:
-        part = self._network.use()
         self._counted_s = self._agenda.now
+        if self._count is not None:
+            counts = self._network.counts()
+            if counts is not None:
+                self._counts.append(counts)
+            return
+        part = self._network.use()
         if part is not None:
             self._parts.append(part)
 

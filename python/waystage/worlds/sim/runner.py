@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from waystage.events import UsePart
 from waystage.experiment.checks import build_policy
 from waystage.experiment.queue import Start, node_queue
 from waystage.experiment.results import AloneRecord, Drops, JobRecord, RunResult
@@ -28,8 +27,8 @@ from waystage.worlds.base import PolicyRun
 from waystage.worlds.recorder import Watcher
 from waystage.worlds.sim.applications import Applications
 from waystage.worlds.sim.collective import Facts
-from waystage.worlds.sim.control import Control
-from waystage.worlds.sim.network import Network
+from waystage.worlds.sim.control import Control, answers_limited
+from waystage.worlds.sim.network import Network, PortCounts
 from waystage.worlds.sim.one_job import Job
 from waystage.worlds.sim.one_set import USE_EVERY_S, Agenda, SetRun
 from waystage.worlds.sim.programs import SimParts
@@ -57,7 +56,8 @@ class SimWorld:
         young, *older = gc.get_threshold()
         gc.set_threshold(max(young, COLLECT_AFTER), *older)
         try:
-            return run.run()
+            with answers_limited():
+                return run.run()
         finally:
             gc.set_threshold(young, *older)
 
@@ -182,8 +182,11 @@ class _Run(PolicyRun):
                 facts=Facts(self._resources, network, applications, f"{experiment.seed}/{number}"),
             )
 
-        def count(parts: Sequence[UsePart], end_s: float) -> None:
+        numbers = self.recorder.numbers(network.ports)
+
+        def count(readings: Sequence[PortCounts], end_s: float) -> None:
             control.untold()
+            parts = [(each.interval_ns, numbers[each.ports], each.by_class) for each in readings]
             self.recorder.count(parts, round((begin_s + end_s) * 1e9))
 
         whole = SetRun(
