@@ -120,6 +120,22 @@ fn an_outage_costs_little_more_than_its_length() {
 }
 
 #[test]
+fn a_flow_that_had_an_outage_yields_to_a_later_one() {
+    let dark: Change = |now_ns, path| {
+        if (seconds(1.0)..seconds(1.5)).contains(&now_ns) {
+            (path.forward.loss, path.backward.loss) = (Loss::Random(1.0), Loss::Random(1.0));
+        }
+    };
+    for (rate_bps, rtt_ms) in [(1e8, 40), (2e8, 10)] {
+        let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).without_phase();
+        let entries = [fair(), Entry { begins_ns: seconds(3.3), ..fair() }];
+        let outcome = run_changing(path, dark, &entries, (seconds(6.0), seconds(26.0)), 1);
+        let share = outcome.bps[0] / outcome.bps.iter().sum::<f64>();
+        assert!((0.4..0.6).contains(&share), "{rate_bps:e}, {rtt_ms} ms: {share:.2}");
+    }
+}
+
+#[test]
 fn loss_both_ways_costs_no_more_whatever_is_lost_first() {
     // Losses of the first round trips differ most; `paths seeds` runs more of them.
     for (rate_bps, rtt_ms, share) in [(2e8, 10, 0.05), (2e8, 20, 0.1)] {

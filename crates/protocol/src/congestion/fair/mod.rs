@@ -280,7 +280,11 @@ impl Controller for Fair {
             self.window_before_outage = 0.0;
         } else if self.window < self.window_before_outage {
             let resumed = self.window.max(RESUMED * self.window_before_outage);
-            self.window = (resumed + ack.acked_bytes as f64).min(self.window_before_outage);
+            self.window = resumed + ack.acked_bytes as f64;
+            if self.window >= self.window_before_outage {
+                // Reached: from now on the window may fall below it again.
+                self.window = std::mem::take(&mut self.window_before_outage);
+            }
         } else if matches!(self.phase, Phase::TcpFriendly) && !ack.app_limited {
             self.window = self.tcp_friendly.on_ack(ack, self.window, self.rtt_ns);
         }
