@@ -18,6 +18,7 @@ use crate::acks::Acks;
 use crate::congestion::controller::{Controller, PathState};
 use crate::congestion::null::Null;
 use crate::control_stream::{ControlReceiver, ControlSender};
+use crate::delay_step::DelaySteps;
 use crate::error::Error;
 use crate::loss_recovery::LossRecovery;
 use crate::mtu::{Mtu, MIN_DATAGRAM};
@@ -45,9 +46,9 @@ enum State {
 /// idle timeout.
 const MAX_DOUBLINGS: u32 = 3;
 
-/// After a timeout pings go this far apart: an eighth of an undoubled timeout, within these bounds. They are fewer bytes
-/// than one full-sized packet a round trip, and each is acknowledged by itself: a burst of losses counted in packets
-/// ends with packets, also one on the way back.
+/// After a timeout pings go an eighth of an undoubled timeout apart, within these bounds. They are fewer bytes than one
+/// full-sized packet a round trip, and each is acknowledged by itself: a burst of losses counted in packets ends with
+/// packets, also one on the way back.
 const SILENCE_PROBES: u64 = 8;
 const SILENCE_PROBE_NS: u64 = 1_000_000;
 /// In a long silence they are a part of it apart, but no further than a timeout: its end is found within that.
@@ -97,6 +98,7 @@ pub struct Connection {
     /// Since when the peer may be dead.
     doubt: Option<Doubt>,
     rtt: Rtt,
+    delay_steps: DelaySteps,
     pacer: Pacer,
     mtu: Mtu,
     path: Path,
@@ -146,6 +148,7 @@ impl Connection {
             control_pacer: Pacer::default(),
             doubt: None,
             rtt: Rtt::new(config.initial_rtt_ns),
+            delay_steps: DelaySteps::default(),
             pacer: Pacer::default(),
             mtu: Mtu::new(MIN_DATAGRAM.min(config.largest_datagram), config.largest_datagram),
             path: Path::new(config.peer, config.peer_is_validated, config.secret),
@@ -404,7 +407,7 @@ impl Connection {
 
     fn on_path_change(&mut self, now_ns: u64) {
         let smoothed_ns = self.rtt.smoothed_ns();
-        self.rtt = Rtt::new(smoothed_ns);
+        (self.rtt, self.delay_steps) = (Rtt::new(smoothed_ns), DelaySteps::default());
         let largest = self.config.largest_datagram;
         self.mtu = Mtu::new(MIN_DATAGRAM.min(largest), largest);
         self.controller.on_path_change(now_ns, smoothed_ns);
