@@ -23,6 +23,7 @@ pub mod acks;
 pub mod congestion;
 pub mod connection;
 pub mod control_stream;
+pub mod delay_step;
 pub mod error;
 pub mod frame;
 pub mod loss_recovery;

@@ -45,6 +45,11 @@ impl Rtt {
         self.halves[0] = self.halves[0].min(rtt_ns);
     }
 
+    /// The path has become longer: forgets shorter round trips.
+    pub fn lengthen(&mut self, by_ns: u64) {
+        self.halves = [self.min_ns() + by_ns, u64::MAX];
+    }
+
     /// The smoothed round trip.
     #[must_use]
     pub fn smoothed_ns(&self) -> u64 {
@@ -103,5 +108,8 @@ mod tests {
         assert_eq!(rtt.min_ns(), 10 * MS);
         rtt.on_sample(32_000 * MS, 20 * MS);
         assert_eq!(rtt.min_ns(), 20 * MS);
+        rtt.lengthen(5 * MS);
+        rtt.on_sample(32_001 * MS, 26 * MS);
+        assert_eq!(rtt.min_ns(), 25 * MS);
     }
 }

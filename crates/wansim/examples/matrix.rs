@@ -1,11 +1,12 @@
 //! One change of the law over many paths: `cargo run --release -p waystage-wansim --example matrix PART`.
 //!
-//! Parts: `marks`, `bursts`, `acknowledgements`, `delay`, `beside`. Each figure is a part of what the path carries, or
-//! a share in per cent beside another flow: the worst and the median of seeds. `WAYSTAGE_MATRIX_SEEDS` sets their
-//! number; a second argument, as `2e8,40`, selects one path.
+//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `beside`. Each figure is a part of what
+//! the path carries, or a share in per cent beside another flow: the worst and the median of seeds.
+//! `WAYSTAGE_MATRIX_SEEDS` sets their number; a second argument, as `2e8,40`, selects one path.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use waystage_aqm::Policer;
 use waystage_protocol::congestion::Mode;
 use waystage_wansim::link::Loss;
 use waystage_wansim::scenario::{run, run_changing, seconds, Change, Entry, Kind, PathSpec};
@@ -29,9 +30,13 @@ fn main() {
         "marks" => marks(),
         "bursts" => bursts(),
         "acknowledgements" => acknowledgements(),
+        "both-ways" => both_ways(),
         "delay" => delay(),
+        "steps" => steps(),
         "beside" => beside(),
-        _ => eprintln!("name a part: marks, bursts, acknowledgements, delay or beside"),
+        _ => eprintln!(
+            "name a part: marks, bursts, both-ways, acknowledgements, delay, steps or beside"
+        ),
     }
 }
 
@@ -117,6 +122,55 @@ fn bursts() {
                 let (worst, median) = (worst / (1.0 - loss), median / (1.0 - loss));
                 println!("bursts of {mean}, {:.1} %, {rate_bps:e} {rtt_ms} ms, {buffer} BDP: {worst:.3} {median:.3}", 100.0 * loss);
             }
+        }
+    }
+}
+
+/// Bursts that are lost on the way back as well, counted in its packets.
+fn both_ways() {
+    for (rate_bps, rtt_ms) in paths() {
+        for (loss, mean) in [(0.05, 3.0), (0.05, 10.0), (0.1, 10.0), (0.05, 50.0), (0.1, 50.0)] {
+            let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+            (path.forward.loss, path.backward.loss) =
+                (Loss::in_bursts(loss, mean), Loss::in_bursts(loss, mean));
+            let (worst, median, _) = alone(path, |_, _| {}, 10.0);
+            let (worst, median) = (worst / (1.0 - loss), median / (1.0 - loss));
+            println!("bursts of {mean} both ways, {:.0} %, {rate_bps:e} {rtt_ms} ms: {worst:.3} {median:.3}", 100.0 * loss);
+        }
+    }
+}
+
+/// Steps for two seconds of four, from the third second on, and the first seconds before a policer.
+fn steps() {
+    fn is_other(now_ns: u64) -> bool {
+        now_ns % seconds(4.0) >= seconds(2.0)
+    }
+    let changes: [(&str, f64, Change); 2] = [
+        ("delay steps of 20 ms", 1.0, |now_ns, path| {
+            if is_other(now_ns) {
+                path.forward.delay_ns += 10 * MS;
+                path.backward.delay_ns += 10 * MS;
+            }
+        }),
+        ("capacity steps to a quarter", 0.625, |now_ns, path| {
+            if is_other(now_ns) {
+                path.forward.rate_bps /= 4.0;
+            }
+        }),
+    ];
+    for (rate_bps, rtt_ms) in paths() {
+        for buffer in [0.25, 1.0] {
+            let mut path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
+            for (name, part, change) in changes {
+                let (worst, median, _) = alone(path, change, 10.0);
+                let (worst, median) = (worst / part, median / part);
+                println!("{name}, {rate_bps:e} {rtt_ms} ms, {buffer} BDP: {worst:.3} {median:.3}");
+            }
+            let policer = Policer { rate_bps: rate_bps / 2.0, bucket_bytes: 30_000 };
+            path.forward.queue.policer = Some(policer);
+            let (worst, median, _) = alone(path, |_, _| {}, 5.0);
+            let (worst, median) = (2.0 * worst, 2.0 * median);
+            println!("policer of a half, 30 kB, {rate_bps:e} {rtt_ms} ms, {buffer} BDP: {worst:.3} {median:.3}");
         }
     }
 }

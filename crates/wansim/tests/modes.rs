@@ -49,7 +49,7 @@ fn loss_in_bursts_costs_its_share_too() {
 #[test]
 fn bursts_on_the_way_back_do_not_silence_a_flow() {
     // The way back carries few packets, and bursts are counted in packets: they must not last for seconds.
-    for (share, mean, bar) in [(0.01, 10.0, 0.9), (0.1, 10.0, 0.55), (0.01, 50.0, 0.8)] {
+    for (share, mean, bar) in [(0.01, 10.0, 0.9), (0.1, 10.0, 0.78), (0.01, 50.0, 0.8)] {
         for seed in 1..=4 {
             let mut path = PathSpec::new(2e8, 10 * MS, 1.0);
             path.forward.loss = Loss::in_bursts(share, mean);
@@ -83,10 +83,38 @@ fn a_path_that_loses_before_it_queues_is_filled() {
     {
         let mut path = PathSpec::new(2e8, rtt_ms * MS, 1.0);
         shape(&mut path);
-        // The first drain, after five seconds, shows that there is no queue.
+        // The first drain, after five seconds, shows that no queue stands before the shallow buffer.
         let outcome = run(path, &[fair()], seconds(8.0), seconds(18.0), 1);
         let fraction = outcome.bps[0] / carries_bps;
         assert!(fraction > 0.9, "{rtt_ms} ms: {fraction:.3}, {:?}", outcome.phases[0].last());
+    }
+}
+
+#[test]
+fn a_policer_is_known_before_the_first_drain() {
+    for (rate_bps, rtt_ms) in [(1e8, 40), (2e8, 40), (1e9, 10)] {
+        let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+        let policer = Policer { rate_bps: rate_bps / 2.0, bucket_bytes: 30_000 };
+        path.forward.queue.policer = Some(policer);
+        let outcome = run(path, &[fair()], seconds(1.5), seconds(4.8), 1);
+        let fraction = outcome.bps[0] / (rate_bps / 2.0);
+        assert!(fraction > 0.9, "{rate_bps:e}, {rtt_ms} ms: {fraction:.3}");
+    }
+}
+
+#[test]
+fn a_longer_way_is_no_queue() {
+    let handover: Change = |now_ns, path| {
+        if now_ns % seconds(4.0) >= seconds(2.0) {
+            path.forward.delay_ns += 10 * MS;
+            path.backward.delay_ns += 10 * MS;
+        }
+    };
+    for (rate_bps, rtt_ms) in [(1e8, 10), (2e8, 40), (1e9, 20)] {
+        let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+        let outcome = run_changing(path, handover, &[fair()], (seconds(1.9), seconds(9.9)), 1);
+        let fraction = outcome.bps[0] / rate_bps;
+        assert!(fraction > 0.92, "{rate_bps:e}, {rtt_ms} ms: {fraction:.3}");
     }
 }
 
@@ -116,6 +144,22 @@ fn an_outage_costs_little_more_than_its_length() {
         let outcome = run_changing(path, dark, &[fair()], (seconds(4.0), seconds(19.0)), 1);
         let fraction = outcome.bps[0] / (0.9 * rate_bps);
         assert!(fraction > bar, "{rate_bps:e}, {rtt_ms} ms: {fraction:.3}");
+    }
+}
+
+#[test]
+fn a_flow_that_had_an_outage_yields_to_a_later_one() {
+    let dark: Change = |now_ns, path| {
+        if (seconds(1.0)..seconds(1.5)).contains(&now_ns) {
+            (path.forward.loss, path.backward.loss) = (Loss::Random(1.0), Loss::Random(1.0));
+        }
+    };
+    for (rate_bps, rtt_ms) in [(1e8, 40), (2e8, 10)] {
+        let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).without_phase();
+        let entries = [fair(), Entry { begins_ns: seconds(3.3), ..fair() }];
+        let outcome = run_changing(path, dark, &entries, (seconds(6.0), seconds(26.0)), 1);
+        let share = outcome.bps[0] / outcome.bps.iter().sum::<f64>();
+        assert!((0.4..0.6).contains(&share), "{rate_bps:e}, {rtt_ms} ms: {share:.2}");
     }
 }
 

@@ -16,6 +16,8 @@ pub struct AckEvent {
     pub rtt_spread_ns: u64,
     /// The minimum round trip of the last 30 s.
     pub min_rtt_ns: u64,
+    /// By how much that minimum has just grown, where the path has become longer.
+    pub longer_ns: u64,
     /// The smoothed round trip (RFC 6298).
     pub smoothed_rtt_ns: u64,
     /// Bytes newly acknowledged.

@@ -85,6 +85,11 @@ impl LongestQueue {
         self.halves[0] = self.halves[0].max(queue_ns);
     }
 
+    /// The path has become longer by this much, which counted as a queue.
+    pub fn on_longer_path(&mut self, by_ns: u64) {
+        self.halves = self.halves.map(|half| (half - by_ns as f64).max(0.0));
+    }
+
     /// The longest.
     #[must_use]
     pub fn ns(&self) -> f64 {

@@ -203,6 +203,12 @@ impl BufferEstimate {
         self.held_ns = self.held_ns.max(longest_ns.saturating_sub(ack.min_rtt_ns));
     }
 
+    /// The path has become longer by this much, which counted as a queue.
+    pub fn on_longer_path(&mut self, by_ns: u64) {
+        self.held_ns = self.held_ns.saturating_sub(by_ns);
+        self.previous_ns = self.previous_ns.saturating_sub(by_ns);
+    }
+
     /// Processes a round. Returns whether the buffer may have been full in it or in the one before.
     pub fn may_be_full(&mut self, round: &Round, min_rtt_ns: u64) -> bool {
         let queue_ns = round.max_rtt_ns.saturating_sub(min_rtt_ns);

@@ -63,6 +63,7 @@ pub struct Startup {
     flat_rounds: u32,
     last_rtts: [u64; 4],
     rtt_count: usize,
+    longest_queue_ns: u64,
     previous: Round,
     /// Whether the current round is the second one.
     second: bool,
@@ -89,6 +90,7 @@ impl Startup {
             flat_rounds: 0,
             last_rtts: [u64::MAX; 4],
             rtt_count: 0,
+            longest_queue_ns: 0,
             previous: Round::default(),
             second: false,
         }
@@ -113,6 +115,9 @@ impl Startup {
         }
         let queue_ns =
             self.last_rtts.iter().min().map_or(0, |rtt| rtt.saturating_sub(ack.min_rtt_ns));
+        if self.rtt_count >= 4 {
+            self.longest_queue_ns = self.longest_queue_ns.max(queue_ns);
+        }
         let queued = self.rtt_count >= 4 && queue_ns > (ack.min_rtt_ns / 8).max(1_000_000);
         let mut over = queued || ack.marked_packets > 0;
         if let Some(round) = self.rounds.on_ack(ack) {
@@ -184,6 +189,12 @@ impl Startup {
         let best_bps = self.best_before_bps.max(self.round_best_bps);
         let delivery_bps = if best_bps > 0.0 { best_bps } else { self.rate_bps / GROWTH };
         Capacity { bps: (delivery_bps / (1.0 - floor.share())).min(self.cap_bps) }
+    }
+
+    /// The longest queue that several acknowledgements in a row have met.
+    #[must_use]
+    pub fn longest_queue_ns(&self) -> u64 {
+        self.longest_queue_ns
     }
 
     /// The rate that the path has carried so far, in bits a second: less than it sends at.

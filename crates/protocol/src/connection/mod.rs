@@ -18,6 +18,7 @@ use crate::acks::Acks;
 use crate::congestion::controller::{Controller, PathState};
 use crate::congestion::null::Null;
 use crate::control_stream::{ControlReceiver, ControlSender};
+use crate::delay_step::DelaySteps;
 use crate::error::Error;
 use crate::loss_recovery::LossRecovery;
 use crate::mtu::{Mtu, MIN_DATAGRAM};
@@ -45,9 +46,14 @@ enum State {
 /// idle timeout.
 const MAX_DOUBLINGS: u32 = 3;
 
-/// After a timeout a ping goes this often at most, and once in an undoubled timeout otherwise: the end of an outage is
-/// found after a timeout, whatever its length, for one small packet a round trip.
-const SILENCE_PROBE_NS: u64 = 10_000_000;
+/// After a timeout pings go an eighth of an undoubled timeout apart, within these bounds. They are fewer bytes than one
+/// full-sized packet a round trip, and each is acknowledged by itself: a burst of losses counted in packets ends with
+/// packets, also one on the way back.
+const SILENCE_PROBES: u64 = 8;
+const SILENCE_PROBE_NS: u64 = 1_000_000;
+/// In a long silence they are a part of it apart, but no further than a timeout: its end is found within that.
+const SILENCE_PART: u64 = 32;
+const LONG_SILENCE_PROBE_NS: u64 = 10_000_000;
 
 /// A sender without credit asks for it again at most this far apart: a report of new credit that was lost must not hold
 /// a copy up until the keep-alive.
@@ -92,6 +98,7 @@ pub struct Connection {
     /// Since when the peer may be dead.
     doubt: Option<Doubt>,
     rtt: Rtt,
+    delay_steps: DelaySteps,
     pacer: Pacer,
     mtu: Mtu,
     path: Path,
@@ -141,6 +148,7 @@ impl Connection {
             control_pacer: Pacer::default(),
             doubt: None,
             rtt: Rtt::new(config.initial_rtt_ns),
+            delay_steps: DelaySteps::default(),
             pacer: Pacer::default(),
             mtu: Mtu::new(MIN_DATAGRAM.min(config.largest_datagram), config.largest_datagram),
             path: Path::new(config.peer, config.peer_is_validated, config.secret),
@@ -361,7 +369,11 @@ impl Connection {
     /// credit.
     fn ping_at_ns(&self) -> u64 {
         if self.timeouts > 0 && self.recovery.is_in_flight() {
-            return self.sent_ns + self.rtt.timeout_ns().max(SILENCE_PROBE_NS);
+            let timeout_ns = self.rtt.timeout_ns();
+            let silent_ns = self.sent_ns.saturating_sub(self.received_ns);
+            let apart_ns = (timeout_ns / SILENCE_PROBES).max(SILENCE_PROBE_NS);
+            let most_ns = timeout_ns.max(LONG_SILENCE_PROBE_NS);
+            return self.sent_ns + apart_ns.max(silent_ns / SILENCE_PART).min(most_ns);
         }
         let blocked = self.limit_bps > 0.0
             && !self.recovery.is_in_flight()
@@ -395,7 +407,7 @@ impl Connection {
 
     fn on_path_change(&mut self, now_ns: u64) {
         let smoothed_ns = self.rtt.smoothed_ns();
-        self.rtt = Rtt::new(smoothed_ns);
+        (self.rtt, self.delay_steps) = (Rtt::new(smoothed_ns), DelaySteps::default());
         let largest = self.config.largest_datagram;
         self.mtu = Mtu::new(MIN_DATAGRAM.min(largest), largest);
         self.controller.on_path_change(now_ns, smoothed_ns);

@@ -25,6 +25,7 @@ const NEVER_SENT: Error = Error::Violation("it acknowledged packets that were ne
 struct Measured {
     rtt_ns: Option<u64>,
     rtt_spread_ns: u64,
+    longer_ns: u64,
     delivery: Option<Delivery>,
     marked_packets: u64,
 }
@@ -175,8 +176,15 @@ impl Connection {
         let rtt_ns = ack.echo.age_ns(now_ns).saturating_sub(ack.echo_held_us * 1000).max(1000);
         // A stamp older than the connection is invalid, and would set the minimum for half a minute.
         let rtt_ns = (rtt_ns < now_ns - self.began_ns + 1_000_000).then_some(rtt_ns);
+        let mut longer_ns = 0;
         if let Some(rtt_ns) = rtt_ns {
             self.rtt.on_sample(now_ns, rtt_ns);
+            let sent_ns = now_ns.saturating_sub(ack.echo.age_ns(now_ns));
+            let step_ns = self.delay_steps.on_sample(sent_ns, rtt_ns, self.rtt.min_ns());
+            longer_ns = step_ns.unwrap_or(0);
+            if longer_ns > 0 {
+                self.rtt.lengthen(longer_ns);
+            }
         }
         let (bytes_before, at_before_us) = self.peer_received;
         let mut delivery = None;
@@ -192,7 +200,7 @@ impl Connection {
         let marked_packets = ack.marked_packets.saturating_sub(self.peer_marked_packets);
         self.peer_marked_packets = self.peer_marked_packets.max(ack.marked_packets);
         let rtt_spread_ns = ack.spread_us.min(MAX_SPREAD_US) * 1000;
-        let measured = Measured { rtt_ns, rtt_spread_ns, delivery, marked_packets };
+        let measured = Measured { rtt_ns, rtt_spread_ns, longer_ns, delivery, marked_packets };
         self.on_acknowledged(now_ns, outcome, measured);
     }
 
@@ -240,6 +248,7 @@ impl Connection {
             rtt_ns: measured.rtt_ns,
             rtt_spread_ns: measured.rtt_spread_ns,
             min_rtt_ns: self.rtt.min_ns(),
+            longer_ns: measured.longer_ns,
             smoothed_rtt_ns: self.rtt.smoothed_ns(),
             acked_bytes: outcome.acked_bytes,
             acked_packets: outcome.acked.len() as u64,

@@ -14,6 +14,10 @@ fn shallow_ns(ack: &AckEvent) -> f64 {
     (ack.min_rtt_ns as f64 / 8.0).max(1_000_000.0)
 }
 
+/// No more than a host's delays: this part of the round trip, or this time.
+const NO_QUEUE_PART: f64 = 1.0 / 32.0;
+const NO_QUEUE_NS: f64 = 500_000.0;
+
 /// The part of the rate held after a mark.
 const MARKED: f64 = 0.97;
 
@@ -30,10 +34,17 @@ impl Fair {
         queue_ns.max(self.longest_queue.ns()) < shallow_ns(ack)
     }
 
+    /// Whether there was no queue, where the startup exceeded what the path carries, nor since. No drain is needed to
+    /// know the path then: what dropped the packets has no buffer that another flow could fill.
+    fn was_never_queued(&self, ack: &AckEvent) -> bool {
+        let queue_ns = self.longest_queue.ns().max(self.startup_queue_ns as f64);
+        queue_ns < (ack.min_rtt_ns as f64 * NO_QUEUE_PART).max(NO_QUEUE_NS)
+    }
+
     /// Answers congestion by holding the rate that arrives, where that is the right answer.
     pub(super) fn hold_instead(&mut self, ack: &AckEvent, round: &Round) -> bool {
         let Some(bps) = self.delivery_rate.bps(self.rtt_ns) else { return false };
-        if !self.path_is_known
+        if !(self.path_is_known || self.was_never_queued(ack))
             || ack.now_ns < self.competes_until_ns
             || !self.is_shallow(ack, round)
         {

@@ -103,6 +103,8 @@ pub struct Fair {
     floor: LossFloor,
     buffer: BufferEstimate,
     longest_queue: LongestQueue,
+    /// The longest queue of the startup, which exceeds what the path carries before it ends.
+    startup_queue_ns: u64,
     delivery_rate: DeliveryRate,
     tcp_friendly: TcpFriendly,
     /// Losses of packets before this number belong to an event that has been answered.
@@ -176,6 +178,7 @@ impl Fair {
             queue_drain: QueueDrain::default(),
             path_was_empty: false,
             path_is_known: false,
+            startup_queue_ns: u64::MAX,
             others_present: false,
             share_probed: false,
             standing: StandingQueue::default(),
@@ -263,11 +266,15 @@ impl Controller for Fair {
             self.buffer.on_startup(ack);
             if let Some(capacity) = startup.on_ack(ack, &mut self.floor) {
                 let bdp = capacity.bps * ack.min_rtt_ns as f64 / 8e9;
+                self.startup_queue_ns = startup.longest_queue_ns();
                 self.window = (bdp + A).max(MIN_WINDOW);
                 self.enter_delay();
                 self.begin_recovery(ack);
             }
             return;
+        }
+        if ack.longer_ns > 0 {
+            self.on_longer_path(ack);
         }
         self.delivery_rate.on_ack(ack, 4 * self.rtt_ns);
         let ended = self.rounds.on_ack(ack);
@@ -280,7 +287,11 @@ impl Controller for Fair {
             self.window_before_outage = 0.0;
         } else if self.window < self.window_before_outage {
             let resumed = self.window.max(RESUMED * self.window_before_outage);
-            self.window = (resumed + ack.acked_bytes as f64).min(self.window_before_outage);
+            self.window = resumed + ack.acked_bytes as f64;
+            if self.window >= self.window_before_outage {
+                // Reached: from now on the window may fall below it again.
+                self.window = std::mem::take(&mut self.window_before_outage);
+            }
         } else if matches!(self.phase, Phase::TcpFriendly) && !ack.app_limited {
             self.window = self.tcp_friendly.on_ack(ack, self.window, self.rtt_ns);
         }

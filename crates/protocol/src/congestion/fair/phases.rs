@@ -97,6 +97,21 @@ impl Fair {
         }
     }
 
+    /// The path has become longer, for which no flow needs to yield: the rate from before needs a larger window. One
+    /// that fills a buffer grows into it.
+    pub(super) fn on_longer_path(&mut self, ack: &AckEvent) {
+        self.buffer.on_longer_path(ack.longer_ns);
+        self.longest_queue.on_longer_path(ack.longer_ns);
+        if matches!(self.phase, Phase::Delay) {
+            let before_ns = ack.min_rtt_ns.saturating_sub(ack.longer_ns).max(1);
+            let window = self.window.max(self.window_before_queue);
+            self.window = window * ack.min_rtt_ns as f64 / before_ns as f64;
+            self.empty_rounds = 0;
+            self.standing.restart();
+            self.oscillation = Oscillation::default();
+        }
+    }
+
     /// Claims a window in the TCP-friendly phase.
     fn claim(&mut self, now_ns: u64, window: f64) {
         self.window = window;

@@ -204,6 +204,18 @@ fn a_path_that_loses_what_exceeds_its_rate_is_held_at_it_until_another_flow_come
 }
 
 #[test]
+fn a_longer_path_gets_a_longer_window_for_the_same_rate() {
+    let mut path = Path::new(100.0);
+    path.rounds(2, 10 * MS, 0);
+    assert!(path.packets() < 95.0, "it yields to what may be a queue");
+    let longer =
+        AckEvent { min_rtt_ns: RTT_NS + 10 * MS, longer_ns: 10 * MS, ..path.ack(10 * MS, 0) };
+    path.round(&longer);
+    assert!((140.0..160.0).contains(&path.packets()), "{}", path.packets());
+    assert_eq!(path.fair.phase(), "delay");
+}
+
+#[test]
 fn slow_start_leads_back_to_the_window_before_an_outage() {
     let mut path = Path::new(100.0);
     (0..5).for_each(|_| path.fair.on_timeout(0));
