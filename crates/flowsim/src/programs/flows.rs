@@ -1,9 +1,9 @@
 //! Active flows: begin, move, end, and the bytes that they have carried.
 
 use super::groups::Groups;
+use super::lists::FlowLists;
 use super::program::Demand;
 use super::routes::Routes;
-use super::runs::Runs;
 use crate::error::FlowError;
 use crate::sharing::{Sharing, LIMITED, UNSOLVED};
 
@@ -35,7 +35,7 @@ pub(super) struct ActiveFlows {
     precision: f64,
     pub(super) sharing: Sharing,
     pub(super) routes: Routes,
-    runs: Runs,
+    runs: FlowLists,
     flows: Vec<ActiveFlow>,
     pub(super) groups: Groups,
     /// Groups whose next ending has to be written down anew.
@@ -58,7 +58,7 @@ impl ActiveFlows {
             precision,
             sharing,
             routes: Routes::default(),
-            runs: Runs::default(),
+            runs: FlowLists::default(),
             flows: Vec::new(),
             groups,
             touched: Vec::new(),
@@ -195,7 +195,7 @@ impl ActiveFlows {
 
     /// Take all flows of a run away.
     pub(super) fn drop_run(&mut self, run: u32) {
-        for slot in self.runs.flows(run) {
+        for slot in self.flows_of(run) {
             self.count_until(slot, self.left(slot));
             self.drop_flow(slot);
         }
@@ -268,10 +268,16 @@ impl ActiveFlows {
         rates
     }
 
+    /// The active flows of a run, rising: sums over them have one order, whichever began first.
+    fn flows_of(&self, run: u32) -> Vec<u32> {
+        let mut found: Vec<u32> = self.runs.flows(run).collect();
+        found.sort_unstable();
+        found
+    }
+
     /// Bytes that a run's active flows have left.
     pub(super) fn bytes_left(&self, run: u32) -> f64 {
-        let of_run = self.runs.flows(run);
-        of_run.iter().fold(0.0, |sum, &slot| {
+        self.flows_of(run).iter().fold(0.0, |sum, &slot| {
             sum + self.left(slot) * f64::from(self.flows[slot as usize].copies)
         })
     }

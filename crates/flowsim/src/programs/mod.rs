@@ -18,9 +18,9 @@
 mod clock;
 mod flows;
 mod groups;
+mod lists;
 mod program;
 mod routes;
-mod runs;
 #[cfg(test)]
 mod tests;
 

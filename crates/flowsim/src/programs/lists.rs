@@ -1,19 +1,19 @@
-//! Which active flows belong to a run.
+//! Which active flows belong to a route or a run.
 
 const NONE: u32 = u32::MAX;
 
-/// The flows of each run, in a list that is threaded through two arrays.
+/// Lists of flows by key, each flow in at most one of them, threaded through two arrays.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
-    /// The first of the active flows of each run.
+pub(super) struct FlowLists {
+    /// The first flow of each key.
     heads: Vec<u32>,
     next: Vec<u32>,
     previous: Vec<u32>,
 }
 
-impl Runs {
-    pub(super) fn enter(&mut self, run: u32, flow: u32) {
-        let (at, slot) = (run as usize, flow as usize);
+impl FlowLists {
+    pub(super) fn enter(&mut self, key: u32, flow: u32) {
+        let (at, slot) = (key as usize, flow as usize);
         if self.heads.len() <= at {
             self.heads.resize(at + 1, NONE);
         }
@@ -29,10 +29,10 @@ impl Runs {
         }
     }
 
-    pub(super) fn leave(&mut self, run: u32, flow: u32) {
+    pub(super) fn leave(&mut self, key: u32, flow: u32) {
         let (next, previous) = (self.next[flow as usize], self.previous[flow as usize]);
         if previous == NONE {
-            self.heads[run as usize] = next;
+            self.heads[key as usize] = next;
         } else {
             self.next[previous as usize] = next;
         }
@@ -41,15 +41,12 @@ impl Runs {
         }
     }
 
-    /// The active flows of a run, rising: sums over them have one order, whichever began first.
-    pub(super) fn flows(&self, run: u32) -> Vec<u32> {
-        let mut found = Vec::new();
-        let mut flow = self.heads.get(run as usize).copied().unwrap_or(NONE);
-        while flow != NONE {
-            found.push(flow);
-            flow = self.next[flow as usize];
-        }
-        found.sort_unstable();
-        found
+    /// The flows of a key, the newest first.
+    pub(super) fn flows(&self, key: u32) -> impl Iterator<Item = u32> + '_ {
+        let first = self.heads.get(key as usize).copied().unwrap_or(NONE);
+        std::iter::successors((first != NONE).then_some(first), |&flow| {
+            let next = self.next[flow as usize];
+            (next != NONE).then_some(next)
+        })
     }
 }
