@@ -10,7 +10,8 @@ against the better of both peers. `node_hours_reduction_pct` is against `script`
 data moves either; theirs is among the peers. `wrong_bytes` counts bytes of trees that differ, at either end, over all
 contestants' turns of ours.
 
-A quick run has two jobs and leaves `hooks` out. A turn of all twelve jobs under each contestant is the smallest that measures this, and takes about five minutes.
+A quick run has two jobs and leaves `hooks` out. A turn of all twelve jobs under each contestant is the smallest that
+measures this, and takes about five minutes.
 """
 
 from __future__ import annotations
