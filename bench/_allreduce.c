@@ -1,7 +1,7 @@
 /* MPI_Allreduce by message size, as the OSU micro-benchmark osu_allreduce defines it: the mean over iterations of a
  * call's time, each preceded by a barrier; here of the slowest rank, and with the result checked.
  *
- * Arguments: --calls N, then sizes in bytes. Rank 0 prints {"size": [seconds, ...], ...} of every call, the first one
+ * Arguments: --calls N, --small-calls N (below 64 KiB), then sizes in bytes. Rank 0 prints {"size": [seconds, ...], ...} of every call, the first one
  * included. */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -24,22 +24,22 @@ int sched_yield(void)
 
 int main(int argc, char **argv)
 {
-    int rank, ranks, calls = 10, first = 1;
+    int rank, ranks, large_calls = 10, small_calls = 0, first = 1;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc > 2 && strcmp(argv[1], "--calls") == 0) {
-        calls = atoi(argv[2]);
-        first = 3;
-    }
-    if (calls < 1)
+    for (; argc > first + 1 && strncmp(argv[first], "--", 2) == 0; first += 2)
+        *(strcmp(argv[first], "--calls") == 0 ? &large_calls : &small_calls) = atoi(argv[first + 1]);
+    if (small_calls == 0)
+        small_calls = large_calls;
+    if (small_calls < 1 || large_calls < 1)
         MPI_Abort(MPI_COMM_WORLD, 2);
-    double *seconds = calloc((size_t)calls, sizeof *seconds);
+    double *seconds = calloc((size_t)(small_calls > large_calls ? small_calls : large_calls), sizeof *seconds);
     if (rank == 0)
         printf("{");
     for (int at = first; at < argc; at++) {
         long size = atol(argv[at]);
-        int count = (int)(size / (long)sizeof(float));
+        int count = (int)(size / (long)sizeof(float)), calls = size < 65536 ? small_calls : large_calls;
         float *send = malloc((size_t)size + 4), *receive = malloc((size_t)size + 4);
         if (size < 4 || send == NULL || receive == NULL || seconds == NULL)
             MPI_Abort(MPI_COMM_WORLD, 2);

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-import socket
-import struct
-import threading
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+from _core_capture import RECORD
 
 from waystage.bench import BenchError
 from waystage.interconnect import pipeline, tags
 from waystage.worlds.lab.lab import Lab
 
-SO_TIMESTAMPNS = 35
-SO_RCVBUFFORCE = 33
-ETH_P_ALL = 0x0003
-CLONE_NEWNET = 0x40000000
+CAPTURE = Path(__file__).with_name("_core_capture.py")
 COOKIE = 0x2A
 PRIORITY = 2000
 """Of the rules that count: above all others of their table."""
@@ -66,56 +65,46 @@ def _matches(primitive: str) -> str:
 
 
 class CorePackets:
-    """Every tagged packet that enters a core switch. Make it in a thread that is in the switches' namespace."""
+    """Every tagged packet that enters a core switch, as the process of `_core_capture.py` appends it to a file."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, file: Path) -> None:
+        self._cores = lab.topology.core_switches
+        self._file = file
+        self._read = 0
         self.seen: list[Seen] = []
-        self._ended = threading.Event()
-        self._threads: list[threading.Thread] = []
-        for wire in lab.wiring.wires:
-            for end in wire.ends:
-                if end.node in lab.topology.core_switches:
-                    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-                    opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
-                    opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-                    opened.bind((end.device, ETH_P_ALL))
-                    opened.settimeout(0.2)
-                    self._threads.append(
-                        threading.Thread(target=self._run, args=(opened, end.node), daemon=True)
-                    )
-        for thread in self._threads:
-            thread.start()
+        ends = [end for wire in lab.wiring.wires for end in wire.ends if end.node in self._cores]
+        pairs = [word for end in ends for word in (str(self._cores.index(end.node)), end.device)]
+        file.touch()
+        command = [*lab.resources.enter_fabric(), sys.executable, "-P", str(CAPTURE), str(file), *pairs]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def close(self) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
+        self._process.terminate()
+        self._process.wait()
 
-    def _run(self, opened: socket.socket, core: str) -> None:
-        with opened:
-            while not self._ended.is_set():
-                try:
-                    frame, ancillary, _, source = opened.recvmsg(64, 256)
-                except TimeoutError:
-                    continue
-                address = int.from_bytes(frame[:6], "big")
-                if source[2] == socket.PACKET_OUTGOING or not tags.is_tag(address):
-                    continue
-                stamp = next((data for level, kind, data in ancillary if kind == SO_TIMESTAMPNS), None)
-                if stamp is not None:
-                    seconds, ns = struct.unpack("qq", stamp[:16])
-                    primitive = tags.primitive_name(address >> tags.PRIMITIVE_SHIFT)
-                    self.seen.append((seconds * 10**9 + ns, core, primitive))
+    def read(self) -> list[Seen]:
+        """Packets since the last call, which `seen` gains. Raises BenchError where the capture has ended."""
+        if self._process.poll() is not None:
+            raise BenchError(f"the capture of packets ended with status {self._process.returncode}")
+        with self._file.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        data = data[: len(data) // RECORD.size * RECORD.size]
+        self._read += len(data)
+        found = [
+            (stamp, self._cores[core], tags.primitive_name(octet >> 3))
+            for stamp, core, octet in RECORD.iter_unpack(data)
+        ]
+        self.seen += found
+        return found
 
     def wait_for(self, wanted: set[tuple[str, str]], since_ns: int, limit_s: float) -> None:
         """Until each (core switch, primitive) was seen after `since_ns`. Raises BenchError."""
-        deadline, at = time.monotonic() + limit_s, 0
+        deadline = time.monotonic() + limit_s
         left = set(wanted)
         while left:
-            until = len(self.seen)
-            left -= {(core, primitive) for stamp, core, primitive in self.seen[at:until] if stamp > since_ns}
-            at = until
-            if time.monotonic() > deadline:
+            left -= {(core, primitive) for stamp, core, primitive in self.read() if stamp > since_ns}
+            if left and time.monotonic() > deadline:
                 core, primitive = min(left)
                 raise BenchError(f"no packet of {primitive} came to {core} within {limit_s:.0f} s")
             time.sleep(0.01)
@@ -124,19 +113,9 @@ class CorePackets:
 @contextmanager
 def core_packets(lab: Lab) -> Iterator[CorePackets]:
     """Captured while the body runs."""
-    made: list[CorePackets] = []
-
-    def make() -> None:
-        with open(f"/run/netns/{lab.resources.fabric}", "rb") as file:
-            if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET) == 0:
-                made.append(CorePackets(lab))
-
-    thread = threading.Thread(target=make)
-    thread.start()
-    thread.join()
-    if not made:
-        raise BenchError("the switches' namespace cannot be entered")
-    try:
-        yield made[0]
-    finally:
-        made[0].close()
+    with tempfile.TemporaryDirectory(prefix="waystage-packets-") as folder:
+        packets = CorePackets(lab, Path(folder) / "packets")
+        try:
+            yield packets
+        finally:
+            packets.close()

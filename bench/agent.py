@@ -118,8 +118,8 @@ class _Bench:
             self._write(size, files, {"LD_PRELOAD": str(self._library), "WAYSTAGE_RING": agent.path})
         )
         counts = agent.finish(threads=1).counts()
-        # Of a pair one opening is recorded, its closing where that is asked for, and each removal twice.
-        expected = INSIDE * files * (6 if with_stat else 5)
+        # That the program began; of a pair, one opening, its closing where that is asked for, and each removal twice.
+        expected = 1 + INSIDE * files * (6 if with_stat else 5)
         return {**figures, "gaps": counts["lost"] + abs(counts["records"] + counts["lost"] - expected)}
 
     def _bare_record(self, files: int, environment: Mapping[str, str], turn: int) -> Figures:

@@ -42,6 +42,9 @@ SIZES = {8: (64, 1024, 16_384, 65_536, 262_144, 1 << 20), 16: (64, 1024, 16_384,
 SIZES_QUICK = (65_536,)
 FROM = 65_536
 CALLS, CALLS_QUICK = 6, 3
+SMALL_CALLS = 25
+"""Below FROM, where a call's time is that of processes that wake up and differs by more than the contestants do."""
+
 TURNS, TURNS_QUICK = 3, 1
 SEEDS = 3
 TAKES_S = 700, 50
@@ -181,7 +184,8 @@ class _Measured:
                 "WAYSTAGE_PATHS_STATS": str(self._folder / "stats"),
             }
             words += [word for name in variables for word in ("-x", f"{name}={variables[name]}")]
-        argv = [str(self._program), "--calls", str(self._calls), *map(str, self._sizes)]
+        calls = ["--calls", str(self._calls), "--small-calls", str(SMALL_CALLS)]
+        argv = [str(self._program), *calls, *map(str, self._sizes)]
         found: dict[str, list[float]] = figures_of(self._lab, nodes, argv, words, LIMIT_S, policy)
         for file in self._folder.glob("stats.*"):
             self.stats.append(json.loads(file.read_text()))

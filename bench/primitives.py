@@ -36,7 +36,9 @@ from waystage.worlds.lab.tag_service import tag_service
 
 LINK_BPS = 100_000_000
 SOURCE, MODULES = (Path(__file__).with_name(name) for name in ("_primitives.c", "_primitive_modules.py"))
-CALLS, BYTES = 20, 1000
+CALLS, BYTES = 2, 1000
+COMPUTE_US = 1000
+"""Between two calls of a rank, so that the switches' one thread is not what is measured."""
 SWITCH_OVERS, SWITCH_OVERS_QUICK = 100, 6
 SETTLED_S = 2.0
 DRAINED_NS = 30_000_000
@@ -123,7 +125,7 @@ class _Measured:
                 given = variables | {"LD_PRELOAD": str(tags.library(None, None))}
                 words = [word for name, value in given.items() for word in ("-x", f"{name}={value}")]
                 hosts = [host.name for host in lab.topology.hosts]
-                argv = [str(self._program), "3600", str(CALLS), str(BYTES)]
+                argv = [str(self._program), "3600", *map(str, (CALLS, BYTES, COMPUTE_US))]
                 job = mpi.start(
                     lab, hosts, argv, options=words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
                 )
@@ -181,6 +183,7 @@ class _Measured:
 
     def _judge(self, packets: CorePackets, bounds: list[tuple[int, int, dict[str, str]]]) -> None:
         ends = [begin for begin, *_ in bounds[1:]] + [1 << 63]
+        packets.read()
         seen = sorted(packets.seen)
         for (begin, in_force, old), end in zip(bounds, ends, strict=True):
             within = [one for one in seen if begin < one[0] < end]
