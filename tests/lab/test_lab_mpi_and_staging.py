@@ -149,6 +149,8 @@ def test_no_more_of_a_message_waits_before_a_link_than_leaves_in_5_ms(lab: Lab) 
     # The links of this topology have 100 Mbit/s.
     assert given["btl_tcp_flags"] == "1"
     assert given["btl_tcp_max_send_size"] == "62500"
+    slowest = min(link.capacity_bps for link in lab.topology.links)
+    assert given["btl_tcp_rcvbuf"] == str(max(32_768, round(slowest / 8 * 0.005)))
     assert given["btl_tcp_eager_limit"] == given["btl_tcp_rndv_eager_limit"] == "31250"
     held = lab.exec("c1", ["cat", "/proc/sys/net/ipv4/tcp_notsent_lowat"], stdout=subprocess.PIPE, text=True)
     assert held.communicate()[0].strip() == "62500"

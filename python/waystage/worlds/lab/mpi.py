@@ -38,6 +38,9 @@ _ALONE = ("phases",)
 _TCP_EAGER, _TCP_FRAGMENT, _LEAST_PIECE = 65_536, 131_072, 4096
 """Open MPI's own values of `btl_tcp_eager_limit` and `btl_tcp_max_send_size`, which are the most here; and the least."""
 
+_LEAST_WINDOW = 32_768
+"""Of a receiver, in bytes: more than a path over four switches carries in the time of its answer."""
+
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
 
 
@@ -115,7 +118,10 @@ def command(
     hosts = ",".join(f"{node}:{processes_per_node}" for node in nodes)
     words = [program("mpirun"), "--allow-run-as-root", "--host", hosts]
     words += ["-np", str(len(nodes) * processes_per_node)]
-    parameters |= _transport(min(lab.topology.adjacency[node][0].capacity_bps for node in nodes))
+    parameters |= _transport(
+        min(lab.topology.adjacency[node][0].capacity_bps for node in nodes),
+        min(link.capacity_bps for link in lab.topology.links),
+    )
     # mpirun joins two values of a parameter by a comma.
     given = {name for word, name in itertools.pairwise(options) if word in ("--mca", "-mca")}
     for name, value in parameters.items():
@@ -124,8 +130,11 @@ def command(
     return [*words, *options, *argv]
 
 
-def _transport(bps: float) -> dict[str, str]:
+def _transport(bps: float, slowest_bps: float) -> dict[str, str]:
     """What a rank may have waiting on a connection: as much as its link at `bps` sends in PIECE_SECONDS.
+
+    What is on its way is bounded likewise, by the receiver's window and the slowest link of the topology: networks for
+    messages have credits. TCP alone fills the switches' queues, which its own answers in the other direction wait in.
 
     With what Open MPI's TCP does by default, the answer to a partner's request waits behind a rank's whole message to
     that partner, which the socket holds: two ranks that exchange 1 MB at 50 Mbit/s then do it one after the other. No
@@ -134,7 +143,9 @@ def _transport(bps: float) -> dict[str, str]:
     piece = round(bps / 8 * PIECE_SECONDS)
     fragment = max(_LEAST_PIECE, min(_TCP_FRAGMENT, piece))
     eager = max(_LEAST_PIECE, min(_TCP_EAGER, piece // 2))
+    window = max(_LEAST_WINDOW, round(slowest_bps / 8 * PIECE_SECONDS))
     return {
+        **({"btl_tcp_rcvbuf": str(window)} if window < _TCP_FRAGMENT else {}),
         "btl_tcp_flags": "1",  # fragments by MPI_Send's own messages: a put is one write of all
         "btl_tcp_max_send_size": str(fragment),
         "btl_tcp_rndv_eager_limit": str(eager),
