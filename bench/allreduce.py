@@ -12,7 +12,9 @@ first 15. Sizes are OSU's, from 64 B on, in powers of four.
 from 64 KiB on, as medians over turns: below, a call's time is that of processes that wake up.
 `median_reduction_pct`: the median over all cases and sizes from 64 KiB. `worst_x_ecmp`: the largest ratio of medians of
 any case and size, so that below 1 nothing became slower. `first_call_ms`: the longest first call of any rank, spent in
-the library. `later_call_us`: the mean cost of a later call. Per-packet spraying is no peer: Open vSwitch's groups of
+the library. `later_call_us`: the mean cost of a later call of two ranks of a host that poll over shared memory, as Open
+MPI has it by default; `details.asleep_call_us` is that of the ranks above, which sleep while they wait, on two
+processors for all, and find the cache full of others' data. Per-packet spraying is no peer: Open vSwitch's groups of
 type select hash flows. A run that ends early has the 8 hosts alone where there is no time for the 16.
 """
 
@@ -51,6 +53,8 @@ SEEDS = 3
 TAKES_S = 700, 50
 LEAST_S = 120, 50
 LIMIT_S = 120
+POLLING_CALLS, POLLING_BYTES = 20_000, 64
+POLLING = ("--mca", "mpi_yield_when_idle", "0", "--mca", "btl", "vader,self")
 POLICIES = ("collective-paths", "ecmp", "d-mod-k")
 ALGORITHMS = {
     "recursive_doubling": ("coll_tuned_use_dynamic_rules", "1", "coll_tuned_allreduce_algorithm", "3")
@@ -62,6 +66,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
     shapes = {8: SHAPES[8]} if options.quick else SHAPES
     rows: list[dict[str, Any]] = []
     stats: list[dict[str, Any]] = []
+    polling: list[dict[str, Any]] = []
     details: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="waystage-allreduce-") as folder:
         program = Path(folder) / "allreduce"
@@ -79,11 +84,11 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 turns = take_turns(options, contestants, turns=TURNS, quick=TURNS_QUICK, parts=left)
                 rows += _cells(turns, hosts)
                 stats += measured.stats
+                polling = polling or measured.polling()
                 details[f"{hosts}_hosts"] = turns.details()
     if not stats:
         raise BenchError("no rank reported what its calls cost")
     large = [row["reduction_pct"] for row in rows if row["bytes"] >= FROM]
-    calls = sum(s["later"] for s in stats)
     best = {
         hosts: max(row["reduction_pct"] for row in rows if row["hosts"] == hosts and row["bytes"] >= FROM)
         for hosts in sorted({row["hosts"] for row in rows})
@@ -94,7 +99,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
             "median_reduction_pct": round(median(large), 1),
             "worst_x_ecmp": round(max(row["x_ecmp"] for row in rows), 3),
             "first_call_ms": round(max(s["first_max_ns"] for s in stats) / 1e6, 2),
-            "later_call_us": round(sum(s["later_ns"] for s in stats) / max(1, calls) / 1e3, 3),
+            "later_call_us": _later_us(polling),
         },
         "peers": {
             "paper_best_reduction_8_pct": 41,
@@ -103,14 +108,23 @@ def run(options: BenchOptions) -> dict[str, Any]:
         },
         "details": {
             "cells": rows,
+            "asleep_call_us": _later_us(stats),
             "unanswered_first_calls": sum(s["unanswered"] for s in stats),
             "link_bps": {str(hosts): LINK_BPS[hosts] for hosts in shapes},
-            "later_calls_below_2_to_i_ns": [
-                sum(row) for row in zip(*(s["later_below"] for s in stats), strict=True)
-            ],
+            "asleep_calls_below_2_to_i_ns": _below(stats),
+            "later_calls_below_2_to_i_ns": _below(polling),
             **details,
         },
     }
+
+
+def _later_us(stats: list[dict[str, Any]]) -> float:
+    spent_ns, calls = (float(sum(s[key] for s in stats)) for key in ("later_ns", "later"))
+    return round(spent_ns / max(1.0, calls) / 1e3, 3)
+
+
+def _below(stats: list[dict[str, Any]]) -> list[int]:
+    return [sum(row) for row in zip(*(s["later_below"] for s in stats), strict=True)]
 
 
 def _cells(turns: Any, hosts: int) -> list[dict[str, Any]]:
@@ -174,10 +188,30 @@ class _Measured:
             controller.terminate()
             controller.wait()
 
+    def polling(self) -> list[dict[str, Any]]:
+        """What calls cost two ranks of one host that poll, each on its own processor."""
+        before, self.stats = self.stats, []
+        state = self._lab.resources.controller / "polling"
+        controller = start_controller(self._lab, POLICIES[0], ["--state-dir", str(state)])
+        try:
+            calls = ["--calls", str(POLLING_CALLS), str(POLLING_BYTES)]
+            self._run(POLICIES[0], [self._lab.topology.hosts[0].name] * 2, list(POLLING), calls)
+        finally:
+            controller.terminate()
+            controller.wait()
+        found, self.stats = self.stats, before
+        return found
+
     def _program_run(self, policy: str, nodes: list[str], choice: tuple[str, ...]) -> dict[str, list[float]]:
         words: list[str] = []
         for at in range(0, len(choice), 2):
             words += ["--mca", *choice[at : at + 2]]
+        calls = ["--calls", str(self._calls), "--small-calls", str(SMALL_CALLS)]
+        return self._run(policy, nodes, words, [*calls, *map(str, self._sizes)])
+
+    def _run(
+        self, policy: str, nodes: list[str], words: list[str], arguments: list[str]
+    ) -> dict[str, list[float]]:
         if policy == "collective-paths":
             variables = mpi_paths.environment_for() | {
                 **mpi_paths.WATCH,
@@ -186,8 +220,7 @@ class _Measured:
                 "WAYSTAGE_PATHS_STATS": str(self._folder / "stats"),
             }
             words += [word for name in variables for word in ("-x", f"{name}={variables[name]}")]
-        calls = ["--calls", str(self._calls), "--small-calls", str(SMALL_CALLS)]
-        argv = [str(self._program), *calls, *map(str, self._sizes)]
+        argv = [str(self._program), *arguments]
         found: dict[str, list[float]] = figures_of(self._lab, nodes, argv, words, LIMIT_S, policy)
         for file in self._folder.glob("stats.*"):
             self.stats.append(json.loads(file.read_text()))

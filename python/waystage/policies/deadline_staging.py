@@ -50,8 +50,9 @@ class DeadlineStaging:
             return ()
         of_job: dict[str, list[FlowInfo]] = defaultdict(list)
         actions: list[Action] = []
+        jobs = state.jobs
         for flow in state.flows.values():
-            job = state.jobs.get(flow.job_id or "")
+            job = jobs.get(flow.job_id or "")
             if job is not None and job.due_ns and is_stage_in_of_waiting_job(flow, state):
                 of_job[job.job_id].append(flow)
             elif flow.wanted.rate_bps is not None and flow.traffic == "staging":
@@ -68,21 +69,22 @@ class DeadlineStaging:
 
     def _is_urgent(self, flows: list[FlowInfo], left_s: float) -> bool:
         """By laxity, with the rate that its flows have; one that has none yet is judged by the time alone."""
-        if any(not flow.bytes for flow in flows):
-            return True  # of unknown size: there is nothing to pace by
-        rate = sum(flow.rate_bps for flow in flows) / 8
-        paced = any(flow.wanted.rate_bps is not None for flow in flows)
+        rate_bps, left, paced, held = 0, 0, False, True
+        for flow in flows:  # once: this is asked on every event of a flow
+            if not flow.bytes:
+                return True  # of unknown size: there is nothing to pace by
+            rate_bps += flow.rate_bps
+            left += _left(flow)
+            paced = paced or flow.wanted.rate_bps is not None
+            held = held and (flow.limited_by == "rate" or not flow.rate_bps)
         time_s = left_s - self._margin_s
-        if paced and all(flow.limited_by == "rate" or not flow.rate_bps for flow in flows):
-            return (
-                time_s <= 0
-            )  # its limit holds it, not the way: its rate says nothing of how late it can begin
-        if time_s <= 0:
-            return True
-        if not rate:
+        if (paced and held) or time_s <= 0:
+            # Where its limit holds it, and not the way, its rate says nothing of how late it can begin.
+            return time_s <= 0
+        if not rate_bps:
             return False
         was_urgent = not paced
-        laxity = time_s - sum(_left(flow) for flow in flows) / rate
+        laxity = time_s - left / (rate_bps / 8)
         return laxity < (2 if was_urgent else 1) * self._margin_s
 
     def _pace(self, flows: list[FlowInfo], left_s: float, *, hold: bool) -> Iterator[Action]:
@@ -95,5 +97,6 @@ class DeadlineStaging:
                 yield from set_rate(flow, wanted)
 
 
-def _left(flow: FlowInfo) -> float:
-    return float(max(0, flow.bytes - flow.bytes_done))
+def _left(flow: FlowInfo) -> int:
+    left = flow.bytes - flow.bytes_done
+    return left if left > 0 else 0
