@@ -1,8 +1,8 @@
 /* MPI_Allreduce by message size, as the OSU micro-benchmark osu_allreduce defines it: the mean over iterations of a
  * call's time, each preceded by a barrier; here of the slowest rank, and with the result checked.
  *
- * Arguments: --calls N, --small-calls N (below 64 KiB), then sizes in bytes. Rank 0 prints {"size": [seconds, ...], ...} of every call, the first one
- * included. */
+ * Arguments: --calls N, --small-calls N (below 64 KiB), then sizes in bytes. Rank 0 prints
+ * {"size": [seconds, ...], ...} of every call, the first one included. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""Captures tagged packets that enter devices; run as a process of its own, so that what it takes disturbs nothing timed.
+"""Captures tagged packets that enter devices; as a separate process, so that what it takes disturbs nothing timed.
 
 Arguments: the file to append to, the number of a core switch's device, its name, and so on in pairs; in the namespace
 of the devices. Writes a record `RECORD` a packet: the kernel's time of its arrival, ns since 1970; the number; the
@@ -20,7 +20,7 @@ SO_TIMESTAMPNS, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 35, 33, 26
 ETH_P_ALL = 0x0003
 RECEIVE_BYTES = 16 << 20
 BETWEEN_S = 0.004
-"""Between two looks at the devices: times are the kernel's."""
+"""Between two readings of the devices: times are the kernel's."""
 
 _OUTGOING, _MARKER = 4, 0b110
 _LOAD_TYPE = 0xFFFFF000 + 4  # SKF_AD_OFF + SKF_AD_PKTTYPE
