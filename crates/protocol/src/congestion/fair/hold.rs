@@ -18,9 +18,6 @@ fn shallow_ns(ack: &AckEvent) -> f64 {
 const NO_QUEUE_PART: f64 = 1.0 / 32.0;
 const NO_QUEUE_NS: f64 = 500_000.0;
 
-/// The part of the rate held after a mark.
-const MARKED: f64 = 0.97;
-
 /// A phase that ends by another flow before this is over was too early.
 const SOON_NS: u64 = 20_000_000_000;
 
@@ -52,11 +49,11 @@ impl Fair {
         }
         match self.phase {
             Phase::Hold(hold) => self.answer_held(ack, hold, bps),
+            // A mark tells of a queue, which a window can follow.
+            Phase::Delay | Phase::TcpFriendly if ack.marked_packets > 0 => false,
             Phase::Delay | Phase::TcpFriendly => {
-                // What was marked arrives, and its queue is to drain.
-                let factor = if ack.marked_packets > 0 { MARKED } else { 1.0 };
                 let lost = round.lost as f64 / (round.acked + round.lost).max(1) as f64;
-                self.phase = Phase::Hold(Hold::begin(ack.now_ns, factor * bps, lost));
+                self.phase = Phase::Hold(Hold::begin(ack.now_ns, bps, lost));
                 true
             }
             Phase::Startup(_) | Phase::CutTest(_) => false,

@@ -200,12 +200,12 @@ impl Fair {
         if matches!(self.phase, Phase::CutTest(_)) {
             return false;
         }
-        if ack.marked_packets > 0 && ack.largest_acknowledged >= Some(self.recovery_point) {
-            return true;
-        }
         // Until a quiet round has shown the effect of the last response, there is no second one.
         if self.reduced_from.is_some() {
             return false;
+        }
+        if ack.marked_packets > 0 {
+            return true;
         }
         // With random loss only complete rounds are judged: more samples would only find more accidents.
         let judged = match ended {
