@@ -2,8 +2,8 @@
 
 Arguments: the file to append to, the number of a core switch's device, its name, and so on in pairs; in the namespace
 of the devices. Writes a record `RECORD` a packet: the kernel's time of its arrival, ns since 1970; the number; the
-first octet of its destination. Ends with SIGTERM. Imports nothing but the standard library (start it with -P: this
-folder has modules that are named as some of those).
+first octet of its destination. Runs until SIGTERM. Start it with `python -P`: modules of this folder have names of the
+standard library's.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import struct
 import sys
 import time
 
+from waystage.interconnect.tags import MARKER
+
 RECORD = struct.Struct("<qBB")
 SO_TIMESTAMPNS, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 35, 33, 26
 ETH_P_ALL = 0x0003
@@ -22,14 +24,14 @@ RECEIVE_BYTES = 16 << 20
 BETWEEN_S = 0.004
 """Between two readings of the devices: times are the kernel's."""
 
-_OUTGOING, _MARKER = 4, 0b110
+_OUTGOING = 4  # PACKET_OUTGOING, if_packet.h
 _LOAD_TYPE = 0xFFFFF000 + 4  # SKF_AD_OFF + SKF_AD_PKTTYPE
 _FILTER = (
     (0x20, 0, 0, _LOAD_TYPE),  # ld  type of the packet
     (0x15, 4, 0, _OUTGOING),  # jeq outgoing: drop
     (0x30, 0, 0, 0),  # ldb the destination's first octet
     (0x54, 0, 0, 0b111),  # and
-    (0x15, 0, 1, _MARKER),  # jeq the tags' marker (waystage.interconnect.tags)
+    (0x15, 0, 1, MARKER),  # jeq the tags' marker
     (0x06, 0, 0, 64),  # pass
     (0x06, 0, 0, 0),  # drop
 )

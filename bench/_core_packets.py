@@ -92,7 +92,7 @@ class CorePackets:
         data = data[: len(data) // RECORD.size * RECORD.size]
         self._read += len(data)
         found = [
-            (stamp, self._cores[core], tags.primitive_name(octet >> 3))
+            (stamp, self._cores[core], tags.primitive_name(octet >> tags.PRIMITIVE_SHIFT - tags.MARKER_SHIFT))
             for stamp, core, octet in RECORD.iter_unpack(data)
         ]
         self.seen += found

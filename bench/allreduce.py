@@ -23,6 +23,8 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -169,10 +171,8 @@ class _Measured:
 
     def __call__(self, policy: str, seed: int) -> dict[str, float]:
         self._runs += 1
-        state = self._lab.resources.controller / f"turn-{self._runs}"
         chosen = policy if policy == "d-mod-k" else f"{policy}:seed={seed}"
-        controller = start_controller(self._lab, chosen, ["--state-dir", str(state)])
-        try:
+        with self._controller(chosen, f"turn-{self._runs}"):
             found: dict[str, float] = {}
             for order in ("block", "cyclic"):
                 for algorithm, choice in (
@@ -184,34 +184,38 @@ class _Measured:
                         warm_up = SMALL_WARM_UP if int(size) < FROM else 1
                         found[f"{order} {algorithm}/{size}"] = median(each[warm_up:])
             return found
-        finally:
-            controller.terminate()
-            controller.wait()
 
     def polling(self) -> list[dict[str, Any]]:
         """What calls cost two ranks of one host that poll, each on its own processor."""
-        before, self.stats = self.stats, []
-        state = self._lab.resources.controller / "polling"
-        controller = start_controller(self._lab, POLICIES[0], ["--state-dir", str(state)])
-        try:
+        with self._controller(POLICIES[0], "polling"):
             calls = ["--calls", str(POLLING_CALLS), str(POLLING_BYTES)]
-            self._run(POLICIES[0], [self._lab.topology.hosts[0].name] * 2, list(POLLING), calls)
+            nodes = [self._lab.topology.hosts[0].name] * 2
+            _, stats = self._run(POLICIES[0], nodes, list(POLLING), calls)
+        return stats
+
+    @contextmanager
+    def _controller(self, policy: str, state: str) -> Iterator[None]:
+        folder = self._lab.resources.controller / state
+        controller = start_controller(self._lab, policy, ["--state-dir", str(folder)])
+        try:
+            yield
         finally:
             controller.terminate()
             controller.wait()
-        found, self.stats = self.stats, before
-        return found
 
     def _program_run(self, policy: str, nodes: list[str], choice: tuple[str, ...]) -> dict[str, list[float]]:
         words: list[str] = []
         for at in range(0, len(choice), 2):
             words += ["--mca", *choice[at : at + 2]]
         calls = ["--calls", str(self._calls), "--small-calls", str(SMALL_CALLS)]
-        return self._run(policy, nodes, words, [*calls, *map(str, self._sizes)])
+        seconds, stats = self._run(policy, nodes, words, [*calls, *map(str, self._sizes)])
+        self.stats += stats
+        return seconds
 
     def _run(
         self, policy: str, nodes: list[str], words: list[str], arguments: list[str]
-    ) -> dict[str, list[float]]:
+    ) -> tuple[dict[str, list[float]], list[dict[str, Any]]]:
+        """What the program prints, and what each rank says of its calls."""
         if policy == "collective-paths":
             variables = mpi_paths.environment_for() | {
                 **mpi_paths.WATCH,
@@ -222,7 +226,8 @@ class _Measured:
             words += [word for name in variables for word in ("-x", f"{name}={variables[name]}")]
         argv = [str(self._program), *arguments]
         found: dict[str, list[float]] = figures_of(self._lab, nodes, argv, words, LIMIT_S, policy)
+        stats = []
         for file in self._folder.glob("stats.*"):
-            self.stats.append(json.loads(file.read_text()))
+            stats.append(json.loads(file.read_text()))
             file.unlink()
-        return found
+        return found, stats

@@ -435,22 +435,13 @@ static void spend(uint64_t began)
     outer.first = false;
 }
 
-/* The clock is read twice, since without statistics none is: the first time it may not be in the processor's cache. */
-static uint64_t spending(void)
-{
-    if (!stats_wanted())
-        return 0;
-    stats_now_ns();
-    return stats_now_ns();
-}
-
 void call_enters(MPI_Comm comm, const struct call *call, struct noting *noting)
 {
     noting->members = NULL;
     noting->outermost = learns && !outer.running;
     if (!noting->outermost)
         return;
-    uint64_t began = spending();
+    uint64_t began = stats_begin();
     outer.running = true;
     outer.decided = outer.first = false;
     outer.spent_ns = 0;
@@ -464,7 +455,7 @@ void call_leaves(struct noting *noting)
 {
     if (!noting->outermost)
         return;
-    uint64_t began = spending();
+    uint64_t began = stats_begin();
     outer.running = false;
     if (noting->members != NULL) {
         struct recent *slot, wanted;
@@ -483,7 +474,7 @@ void call_begins(MPI_Comm comm, const struct call *call, struct noting *noting)
     /* A part of a collective on another communicator, as coll/han makes them: the whole is learned. */
     if (!ready || call->algorithm == NULL || (outer.running && outer.comm != comm))
         return;
-    uint64_t began = spending();
+    uint64_t began = stats_begin();
     /* Others on the same communicator agree on new ones, in a first call of coll/han. */
     outer.decided |= outer.call.primitive != NULL && strcmp(outer.call.primitive, call->primitive) == 0 &&
                      outer.call.bytes == call->bytes && outer.call.root == call->root;
@@ -495,7 +486,7 @@ void call_ends(struct noting *noting)
 {
     if (noting->members == NULL)
         return;
-    uint64_t began = spending();
+    uint64_t began = stats_begin();
     pthread_mutex_lock(&lock);
     report(noting);
     pthread_mutex_unlock(&lock);

@@ -7,6 +7,8 @@
 
 void stats_start(int rank);
 bool stats_wanted(void);
+/* The time, ns, where statistics are wanted; else 0. */
+uint64_t stats_begin(void);
 uint64_t stats_now_ns(void);
 
 /* The time that a call took in this library; `first` where it was declared, learned or waited for. */

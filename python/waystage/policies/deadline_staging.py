@@ -78,10 +78,10 @@ class DeadlineStaging:
             paced = paced or flow.wanted.rate_bps is not None
             held = held and (flow.limited_by == "rate" or not flow.rate_bps)
         time_s = left_s - self._margin_s
-        if (paced and held) or time_s <= 0:
-            # Where its limit holds it, and not the way, its rate says nothing of how late it can begin.
-            return time_s <= 0
-        if not rate_bps:
+        if time_s <= 0:
+            return True
+        # Where its limit holds it, and not the way, its rate says nothing of how late it can begin.
+        if (paced and held) or not rate_bps:
             return False
         was_urgent = not paced
         laxity = time_s - left / (rate_bps / 8)
