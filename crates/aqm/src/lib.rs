@@ -6,10 +6,12 @@
 //! A queue that is not held packet by packet decides when a packet enters it, by the time at which the packet will
 //! leave. A drop at the head (CoDel) leaves the same gap at the same time that way; the queue is a packet shorter.
 
+mod backlog;
 mod codel;
 mod packet;
 mod red;
 
+pub use backlog::Backlog;
 use codel::CoDel;
 pub use packet::Offered;
 use red::Red;

@@ -7,7 +7,7 @@
 //! with its management, the link's rate, random loss after it, then the delay. It differs in one respect: every random
 //! draw depends on the seed and the packet's number alone, and not on drops of the buffer or on arrival times.
 
-use waystage_aqm::{Management, Offered, QueueSpec, Verdict};
+use waystage_aqm::{Backlog, Management, Offered, QueueSpec, Verdict};
 use waystage_flowsim::seeded::{hash, unit};
 
 use crate::error::PathError;
@@ -202,6 +202,7 @@ pub struct Link {
     spec: Spec,
     seed: u64,
     free_ns: u64,
+    backlog: Backlog,
     /// The fraction of a nanosecond beyond `free_ns`: without it, small packets would pass too fast.
     fraction: f64,
     bad_state: bool,
@@ -217,6 +218,7 @@ impl Link {
             spec,
             seed,
             free_ns: 0,
+            backlog: Backlog::new(spec.rate_bps),
             fraction: 0.0,
             bad_state: false,
             management: Management::default(),
@@ -232,6 +234,7 @@ impl Link {
 
     /// Changes the properties. Packets in the queue and in flight keep their times.
     pub fn change(&mut self, spec: Spec) {
+        self.backlog.at_rate(spec.rate_bps, self.free_ns);
         self.spec = spec;
     }
 
@@ -244,11 +247,7 @@ impl Link {
     /// Bytes in the queue.
     #[must_use]
     pub fn queued_bytes(&self, now_ns: u64) -> u64 {
-        if self.spec.rate_bps.is_finite() {
-            (self.free_ns.saturating_sub(now_ns) as f64 * self.spec.rate_bps / 8e9) as u64
-        } else {
-            0
-        }
+        self.backlog.bytes(now_ns, self.free_ns)
     }
 
     /// Sends the next packet. `ecn_capable` is whether its IP header has an ECN-capable code point.

@@ -119,6 +119,16 @@ fn a_change_at_work_holds_for_what_follows() {
 }
 
 #[test]
+fn a_rate_that_rises_makes_a_queue_no_fuller() {
+    let mut link = Link::new(Spec { rate_bps: 1e7, buffer_bytes: 30_000, ..spec() }, 1);
+    (0..15).for_each(|_| assert!(link.send(0, 1500, false).is_ok()));
+    link.change(Spec { rate_bps: 1e8, buffer_bytes: 30_000, ..spec() });
+    (0..5).for_each(|_| assert!(link.send(0, 1500, false).is_ok()));
+    assert_eq!(link.queued_bytes(0), 30_000);
+    assert_eq!(link.send(0, 1500, false), Err(Lost::Buffer));
+}
+
+#[test]
 fn invalid_properties_are_named() {
     assert!(spec().check().is_ok());
     for (bad, word) in [

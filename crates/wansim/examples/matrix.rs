@@ -145,7 +145,7 @@ fn steps() {
     fn is_other(now_ns: u64) -> bool {
         now_ns % seconds(4.0) >= seconds(2.0)
     }
-    let changes: [(&str, f64, Change); 2] = [
+    let changes: [(&str, f64, Change); 3] = [
         ("delay steps of 20 ms", 1.0, |now_ns, path| {
             if is_other(now_ns) {
                 path.forward.delay_ns += 10 * MS;
@@ -157,9 +157,15 @@ fn steps() {
                 path.forward.rate_bps /= 4.0;
             }
         }),
+        ("capacity and buffer steps to a quarter", 0.625, |now_ns, path| {
+            if is_other(now_ns) {
+                path.forward.rate_bps /= 4.0;
+                path.forward.buffer_bytes /= 4;
+            }
+        }),
     ];
     for (rate_bps, rtt_ms) in paths() {
-        for buffer in [0.25, 1.0] {
+        for buffer in [0.25, 0.5, 1.0] {
             let mut path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
             for (name, part, change) in changes {
                 let (worst, median, _) = alone(path, change, 10.0);

@@ -7,7 +7,7 @@
 //! arrives after the delay. The queue is not simulated packet by packet: the time at which the link is idle again gives
 //! its length.
 
-use waystage_aqm::{Management, Offered, QueueSpec, Verdict};
+use waystage_aqm::{Backlog, Management, Offered, QueueSpec, Verdict};
 use waystage_flowsim::seeded::Random;
 
 /// The model of random loss.
@@ -116,6 +116,7 @@ pub struct Link {
     pub spec: LinkSpec,
     random: Random,
     free_ns: u64,
+    backlog: Backlog,
     bad_state: bool,
     management: Management,
     counts: Counts,
@@ -130,6 +131,7 @@ impl Link {
             spec,
             random,
             free_ns: 0,
+            backlog: Backlog::new(spec.rate_bps),
             bad_state: false,
             management: Management::default(),
             counts: Counts::default(),
@@ -145,12 +147,13 @@ impl Link {
     /// Bytes in the queue.
     #[must_use]
     pub fn queued_bytes(&self, now_ns: u64) -> u64 {
-        (self.free_ns.saturating_sub(now_ns) as f64 * self.spec.rate_bps / 8e9) as u64
+        self.backlog.bytes(now_ns, self.free_ns)
     }
 
     /// Sends a packet; returns its arrivals: none, one or two.
     pub fn send(&mut self, now_ns: u64, bytes: usize) -> [Option<Arrival>; 2] {
         self.counts.packets += 1;
+        self.backlog.at_rate(self.spec.rate_bps, self.free_ns);
         let queued = self.queued_bytes(now_ns);
         let crossing_ns = (bytes as f64 * 8e9 / self.spec.rate_bps) as u64;
         let full = queued + bytes as u64 > self.spec.buffer_bytes.max(bytes as u64);

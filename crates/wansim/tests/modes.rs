@@ -130,6 +130,22 @@ fn a_longer_way_is_no_queue() {
 }
 
 #[test]
+fn a_capacity_that_falls_and_returns_is_filled() {
+    let fall = |now_ns: u64, path: &mut PathSpec| {
+        if now_ns % seconds(4.0) >= seconds(2.0) {
+            path.forward.rate_bps /= 4.0;
+            path.forward.buffer_bytes /= 4;
+        }
+    };
+    for (rate_bps, rtt_ms, buffer) in [(2e8, 40, 1.0), (1e8, 20, 0.5), (2e8, 10, 0.25)] {
+        let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
+        let outcome = run_changing(path, fall, &[fair()], (seconds(2.0), seconds(14.0)), 1);
+        let used = outcome.bps[0] / (0.625 * rate_bps);
+        assert!(used > 0.87, "{used:.3} of {rate_bps} bit/s, {rtt_ms} ms, {buffer} products");
+    }
+}
+
+#[test]
 fn a_rate_held_too_high_is_lowered_before_a_policer() {
     // What a bucket of tokens lets pass makes a probe find more than the policer's rate.
     for bucket_bytes in [30_000, 100_000, 300_000, 1_000_000] {

@@ -108,6 +108,9 @@ pub struct StandingQueue {
 /// Rounds after which the queue belongs to a flow that does not yield.
 const PATIENCE_ROUNDS: u32 = 6;
 
+/// A queue that begins with what the capacity falls by fills a buffer within so many rounds.
+const RECENT_ROUNDS: u32 = 2;
+
 /// After a queue drain that found a shorter path, or only flows that drain, the queue exceeds its target and needs
 /// time to settle.
 const SETTLING_ROUNDS: u32 = 60;
@@ -132,6 +135,12 @@ impl StandingQueue {
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.rounds == 0
+    }
+
+    /// Whether no queue has stood for longer than two rounds.
+    #[must_use]
+    pub fn is_recent(&self) -> bool {
+        self.rounds <= RECENT_ROUNDS
     }
 
     /// Whether it stood long enough to belong to a flow that does not yield.

@@ -10,7 +10,7 @@ use super::held::Hold;
 use super::{AckEvent, Fair, Phase, Round, A, MIN_WINDOW};
 
 /// A queue below this is none that a window could follow: an eighth of the round trip, or 1 ms.
-fn shallow_ns(ack: &AckEvent) -> f64 {
+pub(super) fn shallow_ns(ack: &AckEvent) -> f64 {
     (ack.min_rtt_ns as f64 / 8.0).max(1_000_000.0)
 }
 

@@ -34,6 +34,7 @@
 //! rate. If it explains the event, the previous window is restored; likewise, at once, where all lost packets arrive
 //! after all.
 
+mod capacity_fall;
 mod held;
 mod hold;
 mod phases;
@@ -60,6 +61,9 @@ const PACE: f64 = 1.2;
 /// The part of the window before an outage with which a flow begins again, paced over a round trip (as the jump of
 /// draft-ietf-tsvwg-careful-resume); slow start leads to the rest.
 const RESUMED: f64 = 0.5;
+
+/// Rounds within which the losses of a window that grew fast are known.
+const FAST_ROUNDS: u32 = 3;
 
 #[derive(Clone, Debug)]
 enum Phase {
@@ -133,6 +137,8 @@ pub struct Fair {
     /// The window when the phase `delay` began.
     window_at_delay: f64,
     empty_rounds: u32,
+    /// Rounds in which losses may still be those of a window that grew fast.
+    fast_growth_rounds: u32,
     window_before_queue: f64,
     shallow_ns: f64,
     max_queue_ns: f64,
@@ -143,6 +149,8 @@ pub struct Fair {
     competes_until_ns: u64,
     /// The length of that time.
     competes_ns: u64,
+    /// A fall of the capacity from which the flow has not yet returned.
+    capacity_fall: Option<capacity_fall::CapacityFall>,
 }
 
 impl Fair {
@@ -185,6 +193,7 @@ impl Fair {
             oscillation: Oscillation::default(),
             window_at_delay: 0.0,
             empty_rounds: 0,
+            fast_growth_rounds: 0,
             window_before_queue: 0.0,
             shallow_ns: f64::INFINITY,
             max_queue_ns: 0.0,
@@ -192,6 +201,7 @@ impl Fair {
             window_before_outage: 0.0,
             competes_until_ns: 0,
             competes_ns: 0,
+            capacity_fall: None,
         }
     }
 
@@ -225,6 +235,10 @@ impl Fair {
         self.path_was_empty = empty;
         self.path_is_known = !shorter;
         self.others_present = !empty && !shorter;
+        if empty {
+            // The window returns at once.
+            self.fast_growth_rounds = FAST_ROUNDS;
+        }
         if matches!(self.phase, Phase::TcpFriendly) {
             self.floor.doubt();
             self.probe_share();

@@ -1,12 +1,14 @@
 //! The phases: following the queue, the TCP-friendly window, the cut test, and the transitions between them.
 
-use super::{AckEvent, CutTest, Fair, Oscillation, Phase, Round, A, MIN_WINDOW};
+use super::{AckEvent, CutTest, Fair, Oscillation, Phase, Round, A, FAST_ROUNDS, MIN_WINDOW};
 
 const GAIN: f64 = 0.5;
 /// A host may send or acknowledge this late; the queue is to last meanwhile.
 const HOST_NS: f64 = 300_000.0;
+/// Growth by more than this part in a round trip is fast.
+const FAST: f64 = 0.1;
 /// With a smaller window per flow, the queues of flows in `delay` would be half of the path.
-const MIN_DELAY_WINDOW: f64 = 2.5 * A;
+pub(super) const MIN_DELAY_WINDOW: f64 = 2.5 * A;
 /// A flow that loses its window this soon after a cut test was not alone, and claims this part of it.
 const RECENT_NS: u64 = 10_000_000_000;
 const CLAIM: f64 = 0.7;
@@ -70,8 +72,13 @@ impl Fair {
         if self.empty_rounds > 3 {
             step *= f64::from(1_u32 << (self.empty_rounds - 3).min(10));
         }
+        step = self.step_of_return(step.clamp(-0.25, 0.25));
+        self.fast_growth_rounds = self.fast_growth_rounds.saturating_sub(1);
         if step < 0.0 || !round.app_limited {
-            self.window = (self.window * (1.0 + step.clamp(-0.25, 0.25))).max(MIN_WINDOW);
+            self.window = (self.window * (1.0 + step)).max(MIN_WINDOW);
+            if step > FAST {
+                self.fast_growth_rounds = FAST_ROUNDS;
+            }
         }
         if self.standing.is_gone() {
             self.window_before_queue = before;
@@ -114,7 +121,7 @@ impl Fair {
 
     /// Claims a window in the TCP-friendly phase.
     fn claim(&mut self, now_ns: u64, window: f64) {
-        self.window = window;
+        self.window = window.max(self.window_beside_others());
         if now_ns < self.alone_at_ns + RECENT_NS {
             self.window = self.window.max(CLAIM * self.window_before_test);
         }
@@ -193,6 +200,12 @@ impl Fair {
         self.phase = Phase::Delay;
         self.others_present = false;
         self.suspected.clear();
+        self.capacity_fall = None;
+        self.restart_delay();
+    }
+
+    /// Follows the queue from here on, without the past.
+    pub(super) fn restart_delay(&mut self) {
         self.empty_rounds = 0;
         self.standing.restart();
         self.oscillation = Oscillation::default();

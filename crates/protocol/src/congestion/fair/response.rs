@@ -21,17 +21,25 @@ impl Fair {
             return self.begin_recovery(ack);
         }
         if matches!(self.phase, Phase::Delay) {
-            let queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
-            let queue_ns = queue_ns.max(self.max_queue_ns);
-            if queue_ns < 1.5 * self.target_ns(self.window) {
-                self.shallow_ns = (queue_ns / 2.0).max(20_000.0);
+            if self.follow_fallen_capacity(ack, round) {
+                return self.begin_recovery(ack);
             }
+            self.learn_shallow_buffer(ack, round);
             self.tcp_friendly.reset();
             self.enter_tcp_friendly(ack.now_ns);
         }
         let marked = ack.marked_packets > 0;
         self.window = self.tcp_friendly.on_congestion(self.window, marked).max(MIN_WINDOW);
         self.begin_recovery(ack);
+    }
+
+    /// A buffer that overflows at a queue near the target is shallow.
+    pub(super) fn learn_shallow_buffer(&mut self, ack: &AckEvent, round: &Round) {
+        let queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
+        let queue_ns = queue_ns.max(self.max_queue_ns);
+        if queue_ns < 1.5 * self.target_ns(self.window) {
+            self.shallow_ns = (queue_ns / 2.0).max(20_000.0);
+        }
     }
 
     pub(super) fn begin_recovery(&mut self, ack: &AckEvent) {
@@ -51,6 +59,7 @@ impl Fair {
         if !self.undo.was_tcp_friendly {
             self.phase = Phase::Delay;
         }
+        self.capacity_fall = None;
         self.suspected.pop();
         self.reduced_from = None;
     }
@@ -62,6 +71,7 @@ impl Fair {
             return;
         }
         self.suspected.clear();
+        self.capacity_fall = None;
         self.window = self.window.max(self.window_before_suspected);
         self.phase = Phase::Delay;
         self.shallow_ns = f64::INFINITY;

@@ -223,3 +223,48 @@ fn slow_start_leads_back_to_the_window_before_an_outage() {
     path.rounds(1, 0, 0);
     assert!((0.95..1.3).contains(&(path.packets() / 100.0)), "{}", path.packets());
 }
+
+/// A flow whose capacity falls to a quarter, in a buffer that overflows, and is followed.
+fn fallen() -> Path {
+    let mut path = Path::new(100.0);
+    path.rounds(3, MS, 0);
+    let quarter = |path: &Path, lost| AckEvent {
+        delivery: Some(Delivery {
+            bytes: 25 * PACKET as u64,
+            interval_ns: RTT_NS,
+            ..Delivery::default()
+        }),
+        ..path.ack(8 * MS, lost)
+    };
+    let losing = quarter(&path, 500);
+    path.round(&losing);
+    path
+}
+
+#[test]
+fn a_capacity_that_falls_is_followed_and_returned_to() {
+    let mut path = fallen();
+    assert_eq!(path.fair.phase(), "delay");
+    assert!((24.0..32.0).contains(&path.packets()), "{}", path.packets());
+    path.rounds(9, 3 * MS, 0);
+    assert_eq!(path.fair.phase(), "delay");
+    assert!(path.packets() < 50.0, "as long as there is a queue: {}", path.packets());
+    path.rounds(6, 0, 0);
+    assert!(path.packets() > 85.0, "{}", path.packets());
+}
+
+#[test]
+fn a_queue_that_stands_after_a_fall_is_another_flow_s() {
+    let mut path = fallen();
+    path.rounds(8, 15 * MS, 0);
+    assert_eq!(path.fair.phase(), "tcp-friendly");
+    assert!(path.packets() >= 69.0, "with the window of CUBIC: {}", path.packets());
+}
+
+#[test]
+fn a_loss_without_a_queue_is_no_fall_of_the_capacity() {
+    let mut path = Path::new(100.0);
+    path.rounds(3, 6 * MS, 0);
+    path.rounds(1, MS, 500);
+    assert_eq!(path.fair.phase(), "tcp-friendly");
+}
