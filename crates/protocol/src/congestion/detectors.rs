@@ -108,7 +108,7 @@ pub struct StandingQueue {
 /// Rounds after which the queue belongs to a flow that does not yield.
 const PATIENCE_ROUNDS: u32 = 6;
 
-/// A queue that begins with what the capacity falls by fills a buffer within so many rounds.
+/// Within these a queue fills the buffer when the capacity falls.
 const RECENT_ROUNDS: u32 = 2;
 
 /// After a queue drain that found a shorter path, or only flows that drain, the queue exceeds its target and needs

@@ -35,6 +35,7 @@
 //! after all.
 
 mod capacity_fall;
+mod fallen;
 mod held;
 mod hold;
 mod phases;
@@ -150,7 +151,7 @@ pub struct Fair {
     /// The length of that time.
     competes_ns: u64,
     /// A fall of the capacity from which the flow has not yet returned.
-    capacity_fall: Option<capacity_fall::CapacityFall>,
+    capacity_fall: Option<fallen::Fall>,
 }
 
 impl Fair {

@@ -121,7 +121,7 @@ impl Fair {
 
     /// Claims a window in the TCP-friendly phase.
     fn claim(&mut self, now_ns: u64, window: f64) {
-        self.window = window.max(self.window_beside_others());
+        self.window = self.window_beside_others(window);
         if now_ns < self.alone_at_ns + RECENT_NS {
             self.window = self.window.max(CLAIM * self.window_before_test);
         }
