@@ -23,6 +23,9 @@ const MOST_PROBE: f64 = 1.25;
 /// A probe that failed delivered what the path carries; the rate held is a little below, so that it loses nothing.
 const BELOW: f64 = 0.99;
 
+/// Random loss is taken for no more than this.
+const MOST_RANDOM: f64 = 0.3;
+
 /// Rounds, after the late ones, for which losses that began while the rate was held are watched.
 const WATCH_ROUNDS: u32 = 5;
 /// Losses in this many of them are those of a rate that is too high.
@@ -77,8 +80,14 @@ impl Hold {
         self.rounds <= LATE_ROUNDS
     }
 
+    /// The rate that is to be sent for this one to arrive, where packets are lost at random.
+    fn carried(&self, delivery_bps: f64) -> f64 {
+        delivery_bps / (1.0 - self.calm.share().min(MOST_RANDOM))
+    }
+
     /// Processes a round's losses, while `delivery_bps` arrives. Returns whether another flow causes them.
     pub(super) fn shows_others(&mut self, round: &Round, delivery_bps: f64) -> bool {
+        let delivery_bps = self.carried(delivery_bps);
         self.rounds += 1;
         match (self.tested, self.watched) {
             (Some(lost), _) if self.rounds > 1 => {
@@ -87,6 +96,7 @@ impl Hold {
                     return false;
                 }
                 (self.tested, self.gain, self.rounds) = (None, 1.0, 0);
+                self.bps = self.carried(self.bps);
                 self.calm.may_lose(lost / 2.0)
             }
             (None, Some(losing)) if !self.is_late() => {
@@ -145,19 +155,41 @@ impl Hold {
         if holds || self.rounds < 2 {
             return;
         }
-        if delivery_bps <= (1.0 + self.excess / 2.0) * self.bps {
+        let carried_bps = self.carried(delivery_bps);
+        if carried_bps <= (1.0 + self.excess / 2.0) * self.bps {
             return self.end_probe(delivery_bps);
         }
-        self.bps = self.bps.max(delivery_bps);
+        self.bps = self.bps.max(carried_bps);
         self.excess = (2.0 * self.excess).min(MOST_PROBE - 1.0);
         (self.gain, self.rounds, self.wait_rounds) = (1.0 + self.excess, 0, PROBE_ROUNDS[0]);
     }
 
-    /// Ends a probe that found no more than `bps`.
+    /// Ends a probe in which no more than `bps` arrived.
     pub(super) fn end_probe(&mut self, bps: f64) {
-        self.bps = self.bps.min(BELOW * bps);
+        self.bps = self.bps.min(BELOW * self.carried(bps));
         self.wait_rounds = (2 * self.wait_rounds).min(PROBE_ROUNDS[1]);
         (self.gain, self.rounds, self.excess) = (1.0, 0, PROBE - 1.0);
         self.steps = STEPS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_held_is_what_is_sent_where_packets_are_lost_at_random() {
+        const CARRIES: f64 = 1e8;
+        // A tenth more was sent than the path carries, and a twentieth is lost at random.
+        let mut hold = Hold::begin(0, 0.95 * CARRIES, 0.14);
+        for _ in 0..500 {
+            let sent = hold.gain * hold.bps;
+            let delivered = 0.95 * sent.min(CARRIES);
+            let lost = (1000.0 * (1.0 - delivered / sent)) as u64;
+            let round = Round { acked: 1000 - lost, lost, lost_squares: lost, ..Round::default() };
+            assert!(!hold.shows_others(&round, delivered), "none");
+            hold.probe(delivered, false);
+        }
+        assert!((0.95..1.06).contains(&(hold.bps / CARRIES)), "{}", hold.bps / CARRIES);
     }
 }
