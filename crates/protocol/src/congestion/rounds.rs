@@ -30,6 +30,12 @@ impl Round {
     pub fn queue_ns(&self, min_rtt_ns: u64) -> Option<f64> {
         self.min_rtt_ns.map(|rtt| rtt.saturating_sub(min_rtt_ns) as f64)
     }
+
+    /// The longest queueing delay of any packet of the round.
+    #[must_use]
+    pub fn longest_queue_ns(&self, min_rtt_ns: u64) -> f64 {
+        self.max_rtt_ns.saturating_sub(min_rtt_ns) as f64
+    }
 }
 
 /// Divides time into round trips: a round ends with the acknowledgement of its first packet. What it measures are

@@ -31,7 +31,7 @@ impl Fair {
         let first = fall.unconfirmed() == 0;
         let others = self.others_present || first && !self.standing.is_recent();
         let Some(bps) = self.delivery_rate.bps(self.rtt_ns / LATEST) else { return false };
-        let queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
+        let queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
         let kept = A.min(bps * queue_ns / 8e9 / 2.0);
         let window = (bps * ack.min_rtt_ns as f64 / 8e9 + kept).max(MIN_WINDOW);
         let grew = self.fast_growth_rounds > 0;

@@ -27,7 +27,7 @@ const COMPETE_NS: [u64; 2] = [10_000_000_000, 80_000_000_000];
 impl Fair {
     /// Whether the loss of this round happened on a path without a queue that a window could follow.
     fn is_shallow(&self, ack: &AckEvent, round: &Round) -> bool {
-        let queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
+        let queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
         queue_ns.max(self.longest_queue.ns()) < shallow_ns(ack)
     }
 

@@ -65,7 +65,7 @@ impl Fair {
     fn follow_queue(&mut self, ack: &AckEvent, round: &Round) {
         let Some(queue_ns) = round.queue_ns(ack.min_rtt_ns) else { return };
         let target_ns = self.target_ns(self.window);
-        self.max_queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
+        self.max_queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
         let before = self.window;
         let mut step = GAIN * (target_ns - queue_ns) / self.rtt_ns as f64;
         self.empty_rounds = if queue_ns < target_ns / 4.0 { self.empty_rounds + 1 } else { 0 };

@@ -35,7 +35,7 @@ impl Fair {
 
     /// A buffer that overflows at a queue near the target is shallow.
     pub(super) fn learn_shallow_buffer(&mut self, ack: &AckEvent, round: &Round) {
-        let queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
+        let queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
         let queue_ns = queue_ns.max(self.max_queue_ns);
         if queue_ns < 1.5 * self.target_ns(self.window) {
             self.shallow_ns = (queue_ns / 2.0).max(20_000.0);
