@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from waystage._native import TreeComparison
 from waystage.catalog import BuildOptions, Catalog, build
 from waystage.catalog.difference import Difference, diff
-from waystage.catalog.store import is_catalog, paths_of
+from waystage.catalog.store import is_catalog, of_type, paths_of
 from waystage.display import display
 from waystage.flows import FlowDescription, reported, storage
 from waystage.task import Progress, follow
@@ -225,7 +225,7 @@ def _linked(catalog: Catalog, gone: set[bytes]) -> dict[bytes, bytes]:
     columns = ["directory", "name", "type", "links", "device", "inode"]
     for batch in catalog.batches(columns, which=pc.field("links") > 1):
         table = pa.Table.from_batches([batch])
-        table = table.filter(pc.not_equal(table["type"].cast(pa.string()), "d"))
+        table = table.filter(pc.invert(of_type(table, "d")))
         rows = (paths_of(table), table["device"], table["inode"])
         for path, device, inode in zip(*(row.to_pylist() for row in rows), strict=True):
             if path not in gone:

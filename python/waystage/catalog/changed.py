@@ -29,7 +29,7 @@ from waystage.catalog.options import JOURNAL, BuildOptions, own_patterns
 from waystage.catalog.parts import PartWriter, give_name, new_tag
 from waystage.catalog.recording import Recorder
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
-from waystage.catalog.store import GAPS, MANIFEST, Catalog, Manifest, Part, held, paths_of
+from waystage.catalog.store import GAPS, MANIFEST, Catalog, Manifest, Part, held, of_type, paths_of
 from waystage.catalog.walking import batches, start_walk
 from waystage.display import display
 from waystage.native_options.walks import WalkOptions
@@ -197,7 +197,7 @@ class Changing:
         for group in range(file.groups):
             table = file.read([group], ["directory", "name", "type", "size"], ["directory", "type"])
             gone = table.filter(pa.array(_ask(changes.covers, paths_of(table))))
-            is_file = pc.equal(gone["type"].cast(pa.string()), "f")
+            is_file = of_type(gone, "f")
             sizes = pa.table(
                 {
                     "directory": gone["directory"].cast(pa.binary()),
@@ -280,7 +280,7 @@ def _is_file(table: pa.Table) -> Any:
     """Directories have several links too."""
     if "type" not in table.column_names:
         return pa.scalar(True)
-    return pc.not_equal(table["type"].cast(pa.string()), "d")
+    return pc.invert(of_type(table, "d"))
 
 
 def _directories(changes: CatalogChanges, table: pa.Table, dropped: Dropped) -> pa.Table:

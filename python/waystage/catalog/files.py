@@ -23,7 +23,7 @@ from waystage._native import excluded_paths
 from waystage.catalog.options import BuildOptions
 from waystage.catalog.ranges import Range, rows_of
 from waystage.catalog.schema import directories_table, entries_table
-from waystage.catalog.store import Catalog, is_catalog, paths_of
+from waystage.catalog.store import Catalog, is_catalog, of_type, paths_of
 from waystage.catalog.walking import batches, start_walk
 from waystage.native_options.walks import WalkOptions
 from waystage.task import Progress
@@ -223,7 +223,7 @@ def _of_catalog(
 
 def _regular(entries: pa.Table) -> pa.Table:
     """The regular files among entries, with the columns of FILES."""
-    files = entries.filter(pc.equal(entries["type"].cast(pa.string()), "f"))
+    files = entries.filter(of_type(entries, "f"))
     mtime = files["mtime"].cast(pa.int64())
     made = {
         "path": paths_of(files).cast(pa.large_binary()),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from waystage.catalog.parts import PartWriter, give_name, new_tag
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
-from waystage.catalog.store import Manifest, Part, held, paths_of, read_directories
+from waystage.catalog.store import Manifest, Part, held, of_type, paths_of, read_directories
 
 DOUBTFUL_S = 2.0
 """Network file systems count times in seconds: a directory that changed this shortly before its walk began may have
@@ -89,7 +89,7 @@ def _directories_never_read(folder: Path, parts: list[Part], read: pa.ChunkedArr
     for part in parts:
         file = held(part.entries, ENTRIES, part, folder)
         table = file.read(columns=["directory", "name", "type"], words=["directory", "type"])
-        table = table.filter(pc.equal(table["type"].cast(pa.string()), "d"))
+        table = table.filter(of_type(table, "d"))
         paths = paths_of(table)
         found += paths.filter(pc.invert(pc.is_in(paths, read.combine_chunks()))).to_pylist()
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from waystage.catalog.errors import CatalogError
 from waystage.catalog.schema import ENTRIES
 from waystage.catalog.sealed import HeldFile
-from waystage.catalog.store import WORDS, Catalog, paths_of
+from waystage.catalog.store import WORDS, Catalog, of_type, paths_of
 from waystage.catalog.summary import bit_lengths
 
 UNITS = {"": 1, "c": 1, "w": 2, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -97,7 +97,8 @@ class Filter:
             parts.append(_name_matches(self.name))
         if self.size is not None:
             low, high = size_bounds(self.size)
-            parts.append((pc.field("size") >= low) & (pc.field("size") <= high))
+            parts += [pc.field("size") >= low] if low else []
+            parts += [pc.field("size") <= high] if high < LARGEST else []
         if self.age is not None:
             sign, seconds = parse_age(self.age)
             now = time.time() if self.now is None else self.now
@@ -121,13 +122,18 @@ class Filter:
         return whole
 
 
-def select(catalog: Catalog, which: Filter, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """The entries that match, piece by piece, with `columns` (None: all)."""
+def select(
+    catalog: Catalog, which: Filter, columns: list[str] | None = None, of_linked: Sequence[str] = ()
+) -> Iterator[pa.Table]:
+    """The entries that match, piece by piece, with `columns` (None: all), and in parts that may have files of several
+    names with `of_linked`.
+    """
     wanted = None if columns is None else sorted({*columns, *which.columns()})
-    for batch in catalog.batches(wanted, which=which.expression()):
+    for batch in catalog.batches(wanted, which=which.expression(), of_linked=of_linked):
         table = which.apply(pa.Table.from_batches([batch]))
         if table.num_rows:
-            yield table if columns is None else table.select(columns)
+            there = [name for name in of_linked if name in table.column_names]
+            yield table if columns is None else table.select([*columns, *there])
 
 
 def totals(catalog: Catalog, which: Filter) -> dict[str, int]:
@@ -146,9 +152,9 @@ def totals(catalog: Catalog, which: Filter) -> dict[str, int]:
         }
     entries = size = allocated = 0
     once = _Once()
-    for table in select(catalog, which, ["type", "size", "blocks", *ONCE]):
+    for table in select(catalog, which, ["type", "size", "blocks"], ONCE):
         entries += table.num_rows
-        files = once.filter(table.filter(pc.equal(table["type"].cast(pa.string()), "f")))
+        files = once.filter(table.filter(of_type(table, "f")))
         size += pc.sum(files["size"]).as_py() or 0
         allocated += 512 * (pc.sum(files["blocks"]).as_py() or 0)
     return {"entries": entries, "bytes": size, "allocated_bytes": allocated}
@@ -202,8 +208,8 @@ def size_histogram(catalog: Catalog, which: Filter) -> list[dict[str, int]]:
     if kept is not None and not kept.linked and (by_size := kept.by["size"]) is not None:
         bins = {int(power): sums for power, sums in by_size.items()}
     once = _Once()
-    for table in select(catalog, which, ["type", "size", *ONCE]) if not bins else ():
-        sizes = once.filter(table.filter(pc.equal(table["type"].cast(pa.string()), "f")))["size"]
+    for table in select(catalog, which, ["type", "size"], ONCE) if not bins else ():
+        sizes = once.filter(table.filter(of_type(table, "f")))["size"]
         exponent = pa.chunked_array([pa.array(bit_lengths(sizes.to_numpy()) - 1)])
         grouped = (
             pa.table({"bin": exponent, "size": sizes})
@@ -231,16 +237,20 @@ def age_histogram(catalog: Catalog, which: Filter, now: float | None = None) -> 
     bounds = [moment - days * 86400 * 10**9 for days in AGE_BOUNDS_DAYS]
     found = [[0, 0] for _ in range(len(bounds) + 1)]
     once = _Once()
-    for table in select(catalog, which, ["type", "size", "mtime", *ONCE]):
-        files = once.filter(table.filter(pc.equal(table["type"].cast(pa.string()), "f")))
-        times = files["mtime"].cast(pa.int64())
-        older = pa.chunked_array([np.zeros(files.num_rows, np.int8)])
-        for bound in bounds:
-            older = pc.add(older, pc.less_equal(times, bound).cast(pa.int8()))
-        grouped = pa.table({"bin": older, "size": files["size"]}).group_by("bin")
-        for row in grouped.aggregate([("size", "count"), ("size", "sum")]).to_pylist():
-            found[row["bin"]][0] += row["size_count"]
-            found[row["bin"]][1] += row["size_sum"]
+    for table in select(catalog, which, ["type", "size", "mtime"], ONCE):
+        files = once.filter(table.filter(of_type(table, "f")))
+        times, sizes = _numbers(files["mtime"]).to_numpy(), files["size"].to_numpy()
+        size = int(sizes.sum())
+        for sums, bound in zip(found, bounds, strict=False):
+            older = times <= bound
+            if older.all():
+                continue
+            times, sizes, younger = times[older], sizes[older], (len(times), size)
+            size = int(sizes.sum())
+            sums[0] += younger[0] - len(times)
+            sums[1] += younger[1] - size
+        found[-1][0] += len(times)
+        found[-1][1] += size
     starts, ends = (0, *AGE_BOUNDS_DAYS), (*AGE_BOUNDS_DAYS, None)
     return [
         {"from_days": start, "to_days": end, "files": files, "bytes": size}
@@ -259,8 +269,8 @@ def by_column(catalog: Catalog, which: Filter, column: str) -> pa.Table:
         return made.sort_by([("bytes", "descending"), ("entries", "descending")])
     sums: list[pa.Table] = []
     once = _Once()
-    for table in select(catalog, which, sorted({column, "type", "size", *ONCE})):
-        is_file = pc.equal(table["type"].cast(pa.string()), "f")
+    for table in select(catalog, which, sorted({column, "type", "size"}), ONCE):
+        is_file = of_type(table, "f")
         keys = table[column].combine_chunks() if column in ("directory", "type", "layout") else table[column]
         counts = pc.and_(is_file, pa.array(once.first(table, column)))
         size = pc.if_else(counts, table["size"], 0)
@@ -325,8 +335,8 @@ def by_target(catalog: Catalog, which: Filter) -> pa.Table:
         ).sort_by("target")
     sums: list[pa.Table] = []
     once = _Once()
-    for table in select(catalog, which, ["type", "objects", *ONCE]):
-        files = once.filter(table.filter(pc.equal(table["type"].cast(pa.string()), "f")))
+    for table in select(catalog, which, ["type", "objects"], ONCE):
+        files = once.filter(table.filter(of_type(table, "f")))
         objects = pc.list_flatten(files["objects"])
         if len(objects) == 0:
             continue
@@ -435,6 +445,8 @@ class _Once:
 
     def filter(self, files: pa.Table) -> pa.Table:
         """Files not seen before."""
+        if "links" not in files.column_names:
+            return files
         return files.filter(pa.array(self.first(files)))
 
     def first(self, table: pa.Table, group: str | None = None) -> NDArray[np.bool_]:
@@ -442,6 +454,8 @@ class _Once:
 
         Directories have several links too, and are no files."""
         answer = np.ones(table.num_rows, np.bool_)
+        if "links" not in table.column_names:
+            return answer
         several = np.flatnonzero(table["links"].to_numpy() > 1)
         if len(several):
             rows = table.take(pa.array(several))

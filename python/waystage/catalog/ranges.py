@@ -18,12 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from waystage.catalog.schema import ENTRIES
 from waystage.catalog.sealed import HeldFile
-from waystage.catalog.store import Catalog, Part, damage_named, held, paths_of
+from waystage.catalog.store import Catalog, Part, damage_named, held, of_type, paths_of
 from waystage.catalog.summary import Summary
 from waystage.catalog.targets import Objects, Targets
 
@@ -227,7 +226,7 @@ def _selected(
 
 
 def _is(table: pa.Table, letter: str) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = pc.equal(table["type"].cast(pa.string()), letter).to_numpy()
+    found: NDArray[np.bool_] = of_type(table, letter).to_numpy()
     return found
 
 

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from waystage.catalog.errors import CatalogError, CatalogHidden
 from waystage.catalog.manifest import GAPS, HIDDEN, MANIFEST, Manifest, Part, explain, is_catalog, read
 from waystage.catalog.options import REPLACED
+from waystage.catalog.scan import WORDS, fragment, of_type, plausible, scan
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
 from waystage.catalog.sealed import DAMAGE, HeldFile, short
 from waystage.catalog.summary import Summary
@@ -44,20 +45,15 @@ __all__ = [
     "explain",
     "held",
     "is_catalog",
+    "of_type",
     "paths_of",
     "read_directories",
     "text_of",
 ]
 
-GROUPS_AT_ONCE = 4
-"""Row groups, of 65,536 entries at most, that are read together: enough for the cores."""
-
 SMALL_VALUES = 1 << 22
 """Values that the calling thread decodes in less time than Arrow's scanner takes to share them out, which also reads each
 footer anew: some milliseconds."""
-
-WORDS = ["directory", "type", "layout"]
-"""Columns that remain dictionaries in memory."""
 
 ATTEMPTS = 1000
 """How often a catalog may be replaced while it is opened."""
@@ -124,29 +120,25 @@ class Catalog:
         columns: list[str] | None = None,
         rows: int = 1 << 17,
         which: pc.Expression | None = None,
+        of_linked: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Entries in pieces of at most `rows` rows, to bound memory; `which` selects entries.
 
         `columns` has those that `which` asks for. Row groups whose statistics exclude `which` are not read.
+        Parts with files of several names, or without totals, have the columns `of_linked` as well.
         """
-        import pyarrow.dataset as ds  # It takes a third of a second, and many commands scan nothing.
+        sources = (
+            (file, self._columns_of(part, columns, of_linked))
+            for part, file in zip(self.manifest.parts, self._entries, strict=True)
+        )
+        with damage_named(self.path):
+            yield from scan(sources, which, rows)
 
-        for file in self._entries:
-            with damage_named(self.path):
-                part = _fragment(file)
-                groups = [
-                    group
-                    for group in part.split_by_row_group(which, ENTRIES)
-                    if group.row_groups is None or len(group.row_groups)
-                ]
-            # Arrow's own scanner reads ahead of a slow reader by up to a GB; so it is asked for a little at a time.
-            for first in range(0, len(groups), GROUPS_AT_ONCE):
-                some = groups[first : first + GROUPS_AT_ONCE]
-                with damage_named(self.path):
-                    file.check([group.row_groups[0].id for group in some], columns)
-                    table = ds.FileSystemDataset(some, ENTRIES, part.format).to_table(columns, which)
-                    pieces = plausible(table).to_batches(max_chunksize=rows)
-                yield from pieces
+    @staticmethod
+    def _columns_of(part: Part, columns: list[str] | None, of_linked: Sequence[str]) -> list[str] | None:
+        if columns is None or (part.summary is not None and not Summary.of(part.summary).linked):
+            return columns
+        return [*columns, *(name for name in of_linked if name not in columns)]
 
     def summary(self) -> Summary | None:
         """Totals of all entries; None where a part has none."""
@@ -163,7 +155,7 @@ class Catalog:
 
         if not files:
             return ds.dataset(ENTRIES.empty_table())
-        fragments = [_fragment(file) for file in files]
+        fragments = [fragment(file) for file in files]
         return ds.FileSystemDataset(fragments, ENTRIES, fragments[0].format)
 
     def _open(self, folder: int) -> None:
@@ -207,22 +199,6 @@ def read_directories(folder: Path, parts: list[Part]) -> pa.Table:
     return pa.concat_tables(tables) if tables else DIRECTORIES.empty_table()
 
 
-def plausible(table: pa.Table) -> pa.Table:
-    """The same. Raises ValueError where a column holds what no walk writes: not all files were written by one."""
-    for name in ("size", "blocks"):
-        if name in table.column_names and (pc.min(table[name]).as_py() or 0) < 0:
-            raise ValueError(f"a negative {name}")
-    for name in ("directory", "name", "type", "size", "mtime", "inode"):
-        if name in table.column_names and table[name].null_count:
-            raise ValueError(f"an entry without {name}")
-    for name in ("type", "layout"):
-        if name in table.column_names:
-            for chunk in table[name].chunks:
-                words = chunk.dictionary if isinstance(chunk, pa.DictionaryArray) else chunk
-                words.validate(full=True)
-    return table
-
-
 def paths_of(table: pa.Table) -> pa.ChunkedArray:
     """The path of each entry below the root, from its columns `directory` and `name`."""
     directory = table["directory"].cast(pa.binary())
@@ -255,13 +231,6 @@ def damage_named(path: Path) -> Iterator[None]:
         raise
     except DAMAGE as error:
         raise CatalogError(f"{path} is damaged ({short(error)}): build the catalog anew") from None
-
-
-def _fragment(file: HeldFile) -> ds.ParquetFileFragment:
-    import pyarrow.dataset as ds
-
-    form = ds.ParquetFileFormat(dictionary_columns=WORDS)
-    return form.make_fragment(file.open())
 
 
 def _one_version(path: Path, take: Callable[[int], T]) -> T:
