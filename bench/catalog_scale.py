@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from waystage._native import generated_batch
-from waystage.bench import BenchError, BenchOptions, measure_apart
+from waystage.bench import BenchError, BenchOptions, drop_caches, measure_apart
 from waystage.catalog import Catalog
 from waystage.catalog import query as ask
 from waystage.catalog.difference import diff
@@ -33,7 +33,6 @@ from waystage.machine import peak_gib
 SIZES = (1_000_000, 10_000_000, 100_000_000)
 SIZES_QUICK = (100_000, 500_000)
 MOST_COMPARED = 10_000_000
-DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 BATCH_ROWS = 65_536
 TAKES_S = 240, 5
 
@@ -77,8 +76,7 @@ def _sizes() -> tuple[int, ...]:
 def _scan_s(catalog: Catalog) -> float:
     """Seconds of a question over the columns `size` and `mtime`, from disk where this process may drop the caches."""
     if os.geteuid() == 0:
-        os.sync()
-        DROP_CACHES.write_text("3\n")
+        drop_caches()
     began = time.perf_counter()
     found = ask.totals(catalog, ask.Filter(size="+1M", age="+365d"))
     took = time.perf_counter() - began

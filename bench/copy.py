@@ -31,14 +31,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from waystage.bench import BenchError, BenchOptions, Figures, installed, run_program, take_turns
+from waystage.bench import BenchError, BenchOptions, Figures, drop_caches, installed, run_program, take_turns
 
 SMALL_FILES, SMALL_BYTES, SMALL_PER_DIRECTORY = 100_000, 10_000, 500
 LARGE_FILES, LARGE_BYTES = 10, 1 << 30
 QUICK_SCALE = 0.02
 WARM_TURNS, COLD_TURNS = 5, 3
 CASES = (("small", "warm"), ("large", "warm"), ("small", "cold"), ("large", "cold"))
-DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 PIECE = 1 << 20
 
 PEERS = ("cp -r", "rsync", "rclone")
@@ -155,10 +154,10 @@ def _one(name: str, trees: _Trees, size: str, cold: bool, turn: int) -> Figures:
     copies = trees.folder / f"{size}-{'cold' if cold else 'warm'}"
     copies.mkdir(exist_ok=True)
     copy = copies / f"{turn} {name}"
-    os.sync()
     if cold:
-        DROP_CACHES.write_text("3\n")
+        drop_caches()
     else:
+        os.sync()
         _read(tree)
     began = time.monotonic()
     run_program(commands(tree, copy)[name])

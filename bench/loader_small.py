@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from waystage.bench import BenchError, BenchOptions, Figures, take_turns
+from waystage.bench import BenchError, BenchOptions, Figures, drop_caches, take_turns
 from waystage.catalog import BuildOptions, Catalog
 from waystage.loader import Loader
 from waystage.loader.files import FileSet, file_set
@@ -52,7 +52,6 @@ TOGETHER = 256
 DILATION = 8.0
 """Seconds of real time for one emulated second, so that this machine keeps up."""
 
-DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 TAKES_S = 150, 15
 
 STATISTICS = ".waystage-statistics"
@@ -77,7 +76,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         try:
             places = {
                 "warm": _place(tree, folder / "tree.catalog", files, before=_nothing),
-                "cold": _place(tree, folder / "tree.catalog", files, before=_drop_caches),
+                "cold": _place(tree, folder / "tree.catalog", files, before=drop_caches),
                 "pfs": _place(point, folder / "point.catalog", files_pfs, before=partial(pfs.reset, mounted)),
             }
             contestants = {
@@ -210,11 +209,6 @@ def _pytorch(place: Place, turn: int) -> int:
 
 def _nothing() -> None:
     """The files stay where the last reading left them."""
-
-
-def _drop_caches() -> None:
-    os.sync()
-    DROP_CACHES.write_text("3\n")
 
 
 def _make_tree(tree: Path, files: int) -> None:

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from waystage.bench import BenchError, BenchOptions, Figures, take_turns
+from waystage.bench import BenchError, BenchOptions, Figures, drop_caches, take_turns
 from waystage.catalog import BuildOptions, Catalog
 from waystage.machine import SHORT_OF_CPU_IDLE_PCT
 
@@ -43,7 +43,6 @@ BATCH = 256
 MANY_WORKERS = 8
 TURNS = 3
 SEED = 11
-DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 TAKES_S = 270, 40
 
 Batches = Callable[[int], Any]
@@ -88,9 +87,9 @@ def run(options: BenchOptions) -> dict[str, Any]:
         if os.geteuid() == 0:
             many = partial(_imagefolder, numbered, _bytes, MANY_WORKERS)
             contestants |= {
-                ("cold", "waystage"): partial(_epoch, _drop_caches, ours, whole),
-                ("cold", "imagefolder"): partial(_epoch, _drop_caches, theirs, whole),
-                ("cold", "imagefolder 8"): partial(_epoch, _drop_caches, many, whole),
+                ("cold", "waystage"): partial(_epoch, drop_caches, ours, whole),
+                ("cold", "imagefolder"): partial(_epoch, drop_caches, theirs, whole),
+                ("cold", "imagefolder 8"): partial(_epoch, drop_caches, many, whole),
             }
         turns = take_turns(
             options.part("reading", 0.1, 1.0),
@@ -187,7 +186,7 @@ def _epoch(
     kept = [(data[:, :8].clone(), classes, data.shape) for data, classes in begun]
     seconds = time.perf_counter() - began
     check(kept)
-    return {"seconds": seconds, "cold": before is _drop_caches}
+    return {"seconds": seconds, "cold": before is drop_caches}
 
 
 def _short_of_cpu(figures: Figures) -> str | None:
@@ -232,11 +231,6 @@ def _cores() -> int:
 
 def _nothing() -> None:
     """The files stay where the last reading left them."""
-
-
-def _drop_caches() -> None:
-    os.sync()
-    DROP_CACHES.write_text("3\n")
 
 
 def _folder(tree: Path, number: int) -> Path:

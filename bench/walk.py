@@ -24,7 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from waystage._native import TreeWalk
-from waystage.bench import BenchError, BenchOptions, Figures, Turns, installed, run_program, take_turns, timed
+from waystage.bench import (
+    BenchError,
+    BenchOptions,
+    Figures,
+    Turns,
+    drop_caches,
+    installed,
+    run_program,
+    take_turns,
+    timed,
+)
 from waystage.catalog import BuildOptions, Catalog, build
 from waystage.native_options.walks import WalkOptions
 
@@ -38,7 +48,6 @@ COLD_TURNS = 3
 FLOOR = Path(__file__).with_name("_walk_floor.c")
 ATTRIBUTE = b"lustre.lov"
 """That of Lustre's layouts, which `walk_attribute` asks for."""
-DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 Walker = Callable[[Path], int]
 """Walks a tree; returns how many entries it saw, or 0 for a program that does not count."""
@@ -202,6 +211,5 @@ def _turns(
 
 def _measured(tree: Path, walker: Walker, cold: bool, turn: int) -> Figures:
     if cold:
-        os.sync()
-        DROP_CACHES.write_text("3\n")
+        drop_caches()
     return timed(lambda: walker(tree))

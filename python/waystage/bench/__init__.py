@@ -15,7 +15,15 @@ Benchmarks are in the repository and not in the wheel: they need the repository'
 from __future__ import annotations
 
 from waystage.bench.options import BenchError, BenchOptions, Limit, NoBenchmark, Stopped
-from waystage.bench.programs import installed, measure_apart, own_process, run_program, timed, timing
+from waystage.bench.programs import (
+    drop_caches,
+    installed,
+    measure_apart,
+    own_process,
+    run_program,
+    timed,
+    timing,
+)
 from waystage.bench.runner import benchmarks, durations, least_durations, load_module, run_benchmark
 from waystage.bench.turns import Figures, TurnFailed, Turns, take_turns
 
@@ -29,6 +37,7 @@ __all__ = [
     "TurnFailed",
     "Turns",
     "benchmarks",
+    "drop_caches",
     "durations",
     "installed",
     "least_durations",

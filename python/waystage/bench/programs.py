@@ -8,6 +8,7 @@ Must not know: what a benchmark measures.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -38,6 +39,12 @@ def run_program(command: Sequence[object], **settings: Any) -> str:
         reason = (done.stderr.strip() or done.stdout.strip())[-300:] or "no output"
         raise BenchError(f"{Path(words[0]).name} ended with status {done.returncode}: {reason}")
     return done.stdout
+
+
+def drop_caches() -> None:
+    """Make the kernel forget what it read from disks, as root: /proc/sys/vm/drop_caches in proc(5)."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
 _RUN = """
