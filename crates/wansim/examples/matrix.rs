@@ -1,6 +1,6 @@
 //! One change of the law over many paths: `cargo run --release -p waystage-wansim --example matrix PART`.
 //!
-//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `beside`. Each figure is a part of what
+//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `stalls`, `beside`. Each figure is a part of what
 //! the path carries, or a share in per cent beside another flow: the worst and the median of seeds.
 //! `WAYSTAGE_MATRIX_SEEDS` sets their number; a second argument, as `2e8,40`, selects one path.
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use waystage_aqm::Policer;
 use waystage_protocol::congestion::Mode;
-use waystage_wansim::link::Loss;
+use waystage_wansim::link::{Loss, Stalls};
 use waystage_wansim::scenario::{run, run_changing, seconds, Change, Entry, Kind, PathSpec};
 
 const MS: u64 = 1_000_000;
@@ -33,9 +33,10 @@ fn main() {
         "both-ways" => both_ways(),
         "delay" => delay(),
         "steps" => steps(),
+        "stalls" => stalls(),
         "beside" => beside(),
         _ => eprintln!(
-            "name a part: marks, bursts, both-ways, acknowledgements, delay, steps or beside"
+            "name a part: marks, bursts, both-ways, acknowledgements, delay, steps, stalls or beside"
         ),
     }
 }
@@ -208,6 +209,23 @@ fn delay() {
             let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
             let (worst, median, _) = alone(path, change, 62.0);
             println!("delay steps of {by_ms} ms, {rate_bps:e} {rtt_ms} ms: {worst:.3} {median:.3}");
+        }
+    }
+}
+
+/// Pauses in which nothing leaves the link: what arrives queues, or overflows.
+fn stalls() {
+    for (rate_bps, rtt_ms) in paths() {
+        for buffer in [0.05, 0.25, 1.0] {
+            print!("stalls, {rate_bps:e} {rtt_ms} ms, {buffer} BDP:");
+            for (every_ms, length_ms) in [(100, 1), (500, 3), (300, 10), (2000, 30)] {
+                let mut path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
+                path.forward.stalls = Stalls { every_ns: every_ms * MS, length_ns: length_ms * MS };
+                let (worst, median, _) = alone(path, |_, _| {}, 32.0);
+                let part = every_ms as f64 / (every_ms + length_ms) as f64;
+                print!(" {length_ms} of {every_ms} ms {:.3} {:.3}", worst / part, median / part);
+            }
+            println!();
         }
     }
 }

@@ -38,6 +38,16 @@ impl Loss {
     }
 }
 
+/// A link that stops now and then, as a radio that is reassigned or a virtual machine that waits for its processor:
+/// packets queue meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stalls {
+    /// The mean time between two of them, exponentially distributed; 0 for none.
+    pub every_ns: u64,
+    /// The length of each.
+    pub length_ns: u64,
+}
+
 /// The properties of one direction of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkSpec {
@@ -53,6 +63,8 @@ pub struct LinkSpec {
     pub queue: QueueSpec,
     /// Random loss, after the buffer.
     pub loss: Loss,
+    /// When it sends nothing.
+    pub stalls: Stalls,
     /// The share of packets that are delayed by `reorder_ns`.
     pub reorder: f64,
     /// Their additional delay.
@@ -76,6 +88,7 @@ impl LinkSpec {
             buffer_bytes,
             queue: QueueSpec::default(),
             loss: Loss::Never,
+            stalls: Stalls::default(),
             reorder: 0.0,
             reorder_ns: 0,
             duplicate: 0.0,
@@ -117,6 +130,8 @@ pub struct Link {
     random: Random,
     free_ns: u64,
     backlog: Backlog,
+    /// The beginning of the next stall, and the end of the last.
+    stall: (u64, u64),
     bad_state: bool,
     management: Management,
     counts: Counts,
@@ -132,6 +147,7 @@ impl Link {
             random,
             free_ns: 0,
             backlog: Backlog::new(spec.rate_bps),
+            stall: (0, 0),
             bad_state: false,
             management: Management::default(),
             counts: Counts::default(),
@@ -147,12 +163,13 @@ impl Link {
     /// Bytes in the queue.
     #[must_use]
     pub fn queued_bytes(&self, now_ns: u64) -> u64 {
-        self.backlog.bytes(now_ns, self.free_ns)
+        self.backlog.bytes(now_ns.max(self.stall.1), self.free_ns)
     }
 
     /// Sends a packet; returns its arrivals: none, one or two.
     pub fn send(&mut self, now_ns: u64, bytes: usize) -> [Option<Arrival>; 2] {
         self.counts.packets += 1;
+        self.stall(now_ns);
         self.backlog.at_rate(self.spec.rate_bps, self.free_ns);
         let queued = self.queued_bytes(now_ns);
         let crossing_ns = (bytes as f64 * 8e9 / self.spec.rate_bps) as u64;
@@ -174,6 +191,20 @@ impl Link {
         let first = self.arrival(marked);
         let again = self.chance(self.spec.duplicate).then(|| self.arrival(marked));
         [Some(first), again]
+    }
+
+    /// Lets stalls begin that are due. Packets that were queued before one are on their way already.
+    fn stall(&mut self, now_ns: u64) {
+        let Stalls { every_ns, length_ns } = self.spec.stalls;
+        while every_ns > 0 && now_ns >= self.stall.0 {
+            let (begins_ns, ends_ns) = (self.stall.0, self.stall.0 + length_ns);
+            if begins_ns > 0 {
+                self.free_ns = self.free_ns.max(begins_ns) + length_ns;
+                self.stall.1 = ends_ns;
+            }
+            let pause_ns = -(1.0 - self.random.unit()).ln() * every_ns as f64;
+            self.stall.0 = ends_ns + pause_ns as u64;
+        }
     }
 
     fn offer(&mut self, now_ns: u64, bytes: u64, crossing_ns: u64, queued_bytes: u64) -> Verdict {
@@ -235,6 +266,27 @@ mod tests {
             late += f64::from(u8::from(is_late)) / 1e5;
         }
         (once, twice, late)
+    }
+
+    #[test]
+    fn a_link_that_stalls_queues_meanwhile_and_drops_what_its_buffer_does_not_hold() {
+        let stalls = Stalls { every_ns: 50_000_000, length_ns: 5_000_000 };
+        // Half of the link's rate: 208 packets arrive in a stall, of which the small buffer holds 166.
+        let small = LinkSpec { stalls, ..LinkSpec::new(1e9, 0, 250_000) };
+        for (spec, lost) in [(small, 0.018), (LinkSpec { buffer_bytes: 10_000_000, ..small }, 0.0)] {
+            let mut link = Link::new(spec, 7);
+            let (mut latest_ns, mut arrived) = (0, 0.0_f64);
+            for index in 0..100_000_u64 {
+                let now_ns = index * 24_000;
+                if let [Some(first), _] = link.send(now_ns, 1500) {
+                    assert!(first.at_ns >= latest_ns, "overtaken");
+                    latest_ns = first.at_ns;
+                    arrived += 1e-5;
+                }
+                assert!(link.queued_bytes(now_ns) <= spec.buffer_bytes);
+            }
+            assert!((1.0 - arrived - lost).abs() < 0.006, "{arrived}");
+        }
     }
 
     #[test]

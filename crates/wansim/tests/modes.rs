@@ -2,7 +2,7 @@
 
 use waystage_aqm::Policer;
 use waystage_protocol::congestion::Mode;
-use waystage_wansim::link::Loss;
+use waystage_wansim::link::{Loss, Stalls};
 use waystage_wansim::scenario::{
     jain, reached_ns, run, run_changing, seconds, Change, Entry, Kind, PathSpec,
 };
@@ -171,6 +171,26 @@ fn an_outage_costs_little_more_than_its_length() {
         let outcome = run_changing(path, dark, &[fair()], (seconds(4.0), seconds(19.0)), 1);
         let fraction = outcome.bps[0] / (0.9 * rate_bps);
         assert!(fraction > bar, "{rate_bps:e}, {rtt_ms} ms: {fraction:.3}");
+    }
+}
+
+#[test]
+fn a_link_that_stops_for_moments_costs_little_more_than_these() {
+    for (rate_bps, rtt_ms, buffer, every_ms, length_ms) in [
+        (1e8, 20, 0.05, 300, 10),
+        (2e8, 10, 0.25, 300, 10),
+        (2e8, 10, 0.05, 2000, 30),
+        (1e9, 20, 0.25, 2000, 30),
+    ] {
+        let mut path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
+        path.forward.stalls = Stalls { every_ns: every_ms * MS, length_ns: length_ms * MS };
+        let outcome = run(path, &[fair()], seconds(2.0), seconds(14.0), 1);
+        let moves = every_ms as f64 / (every_ms + length_ms) as f64;
+        let fraction = outcome.bps[0] / (moves * rate_bps);
+        assert!(
+            fraction > 0.83,
+            "{length_ms} of {every_ms} ms, {rtt_ms} ms, {buffer} products: {fraction:.3}"
+        );
     }
 }
 

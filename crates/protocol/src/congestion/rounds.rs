@@ -5,6 +5,9 @@
 
 use super::controller::AckEvent;
 
+/// Packets of a run that no full buffer explains.
+const RUN: u64 = 8;
+
 /// The measurements of one round trip.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Round {
@@ -29,6 +32,19 @@ impl Round {
     #[must_use]
     pub fn queue_ns(&self, min_rtt_ns: u64) -> Option<f64> {
         self.min_rtt_ns.map(|rtt| rtt.saturating_sub(min_rtt_ns) as f64)
+    }
+
+    /// Whether what was lost are long runs, as where a path stops for moments. A full buffer takes a packet as soon as
+    /// one has left it, so that packets are lost here and there.
+    #[must_use]
+    pub fn loses_runs(&self) -> bool {
+        self.lost < self.acked && self.lost_squares >= RUN * self.lost
+    }
+
+    /// Whether nearly all of what was lost is one long run: the path stopped for a moment.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.lost >= RUN && 3 * self.lost_squares >= 2 * self.lost * self.lost
     }
 
     /// The longest queueing delay of any packet of the round.
@@ -121,6 +137,24 @@ mod tests {
             (10, 3, Some(5), 9)
         );
         assert_eq!((rounds.current().first, rounds.current().acked), (22, 0));
+    }
+
+    #[test]
+    fn one_long_run_is_an_interruption_and_scattered_losses_or_many_runs_are_none() {
+        let round = |acked, runs: &[u64]| Round {
+            acked,
+            lost: runs.iter().sum(),
+            lost_squares: runs.iter().map(|run| run * run).sum(),
+            ..Round::default()
+        };
+        assert!(round(10, &[200]).is_interrupted(), "the whole window");
+        assert!(round(500, &[20, 1, 1, 1]).is_interrupted(), "the buffer is still full after it");
+        assert!(!round(500, &[7]).is_interrupted(), "a burst of another flow");
+        assert!(!round(500, &[1; 40]).is_interrupted());
+        assert!(!round(500, &[10, 10, 10]).is_interrupted());
+        assert!(round(500, &[10, 10, 10]).loses_runs());
+        assert!(!round(20, &[10, 10, 10]).loses_runs(), "more than arrives");
+        assert!(!round(500, &[3; 40]).loses_runs());
     }
 
     #[test]

@@ -131,6 +131,19 @@ impl Hold {
         }
     }
 
+    /// Begins the present test, probe or watch anew: the path stopped meanwhile.
+    pub(super) fn measure_again(&mut self) {
+        if self.tested.is_some() || self.watched.is_some() || self.gain > 1.0 {
+            self.rounds = 0;
+        }
+        if self.tested.is_some() {
+            self.calm = LossFloor::default();
+        }
+        if self.watched.is_some() {
+            self.watched = Some(0);
+        }
+    }
+
     /// Lowers the rate to what arrives, if losses have gone on. A probe finds more than a policer's rate while its
     /// bucket has tokens.
     fn lower(&mut self, losing: u32, delivery_bps: f64) -> bool {

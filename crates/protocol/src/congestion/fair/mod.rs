@@ -30,6 +30,11 @@
 //!
 //! **Phase `hold`**: on a path that loses what exceeds its rate before a queue tells ([`hold`]).
 //!
+//! **Interruptions.** A path that stops for a moment, such as a radio that is reassigned or a virtual machine that
+//! waits for its processor, overflows a buffer that is shorter than the moment. Then one long run of packets is lost,
+//! whereas a buffer that others keep full takes a packet as soon as one has left it. Such a loss is no evidence, nor is
+//! what arrived meanwhile: the flow measures anew.
+//!
 //! **Undoing a response.** After a congestion event the sender is slower by 0.7 and learns the path's loss at that
 //! rate. If it explains the event, the previous window is restored; likewise, at once, where all lost packets arrive
 //! after all.
@@ -152,6 +157,8 @@ pub struct Fair {
     competes_ns: u64,
     /// A fall of the capacity from which the flow has not yet returned.
     capacity_fall: Option<fallen::Fall>,
+    /// Whether the path stopped in the last round.
+    was_interrupted: bool,
 }
 
 impl Fair {
@@ -203,6 +210,7 @@ impl Fair {
             competes_until_ns: 0,
             competes_ns: 0,
             capacity_fall: None,
+            was_interrupted: false,
         }
     }
 
@@ -226,9 +234,23 @@ impl Fair {
         judged.is_some_and(|round| {
             let full = self.buffer.may_be_full_now(round, ack.min_rtt_ns);
             round.lost > 0
+                && !round.loses_runs()
                 && !self.floor.allows(round.acked + round.lost, round.lost)
                 && (full || is_gross(round, &self.floor))
         })
+    }
+
+    /// The path stopped for a moment, in which a buffer overflows that is shorter than the moment. That says nothing of
+    /// what the path carries: a new round begins.
+    fn on_interruption(&mut self, ack: &AckEvent, round: &Round) {
+        self.was_interrupted = true;
+        self.delivery_rate = DeliveryRate::default();
+        self.rounds.begin_recovery(ack.next_packet_number);
+        if let Phase::Hold(hold) = &mut self.phase {
+            hold.measure_again();
+        } else if round.lost < round.acked {
+            self.floor.quiet(round);
+        }
     }
 
     fn on_drained(&mut self, ack: &AckEvent, shorter: bool, empty: bool, all_drain: bool) {
@@ -292,7 +314,13 @@ impl Controller for Fair {
             self.on_longer_path(ack);
         }
         self.delivery_rate.on_ack(ack, 4 * self.rtt_ns);
-        let ended = self.rounds.on_ack(ack);
+        let mut ended = self.rounds.on_ack(ack);
+        let latest = ended.unwrap_or(*self.rounds.current());
+        if !self.was_interrupted && latest.is_interrupted() {
+            ended = None;
+            self.on_interruption(ack, &latest);
+        }
+        self.was_interrupted &= ended.is_none();
         if self.spurious.is_proved(ack) {
             self.undo_response();
         }

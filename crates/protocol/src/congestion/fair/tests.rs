@@ -104,6 +104,30 @@ fn a_mark_reduces_the_window_once_a_round_trip() {
 }
 
 #[test]
+fn a_path_that_stops_for_a_moment_changes_nothing_and_one_that_keeps_stopping_counts() {
+    let in_a_row = |path: &Path| AckEvent { lost_squares: 900, ..path.ack(5 * MS, 30) };
+    let mut path = Path::new(100.0);
+    let stopped = in_a_row(&path);
+    path.round(&stopped);
+    assert_eq!((path.fair.phase(), path.packets()), ("delay", 100.0));
+    let scattered = AckEvent { lost_squares: 150, ..path.ack(5 * MS, 150) };
+    path.round(&scattered);
+    assert_eq!(path.fair.phase(), "tcp-friendly", "a full buffer");
+
+    let mut path = Path::new(100.0);
+    path.fair.phase = Phase::Hold(held::Hold::begin(0, 5e8, 0.1));
+    path.rounds(6, 0, 0);
+    let kept_bps = path.fair.carried_bps();
+    for _ in 0..4 {
+        let stopped = in_a_row(&path);
+        path.round(&stopped);
+        path.rounds(4, 0, 0);
+    }
+    assert_eq!(path.fair.phase(), "hold");
+    assert!(path.fair.carried_bps() >= kept_bps, "what arrived meanwhile is no rate");
+}
+
+#[test]
 fn losses_that_all_arrive_after_all_are_undone() {
     let mut path = Path::new(100.0);
     path.rounds(1, 5 * MS, 30);
