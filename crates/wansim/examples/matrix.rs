@@ -1,7 +1,7 @@
 //! One change of the law over many paths: `cargo run --release -p waystage-wansim --example matrix PART`.
 //!
-//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `stalls`, `beside`. Each figure is a part
-//! of what the path carries, or a share in per cent beside another flow: the worst and the median of seeds.
+//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `stalls`, `beside`. Each figure is a
+//! part of what the path carries, or a share in per cent beside another flow: the worst and the median of seeds.
 //! `WAYSTAGE_MATRIX_SEEDS` sets their number; a second argument, as `2e8,40`, selects one path.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
