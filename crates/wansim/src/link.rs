@@ -273,7 +273,8 @@ mod tests {
         let stalls = Stalls { every_ns: 50_000_000, length_ns: 5_000_000 };
         // Half of the link's rate: 208 packets arrive in a stall, of which the small buffer holds 166.
         let small = LinkSpec { stalls, ..LinkSpec::new(1e9, 0, 250_000) };
-        for (spec, lost) in [(small, 0.018), (LinkSpec { buffer_bytes: 10_000_000, ..small }, 0.0)] {
+        for (spec, lost) in [(small, 0.018), (LinkSpec { buffer_bytes: 10_000_000, ..small }, 0.0)]
+        {
             let mut link = Link::new(spec, 7);
             let (mut latest_ns, mut arrived) = (0, 0.0_f64);
             for index in 0..100_000_u64 {
