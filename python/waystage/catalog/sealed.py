@@ -20,8 +20,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from waystage._native import digest_bytes, digest_ranges
 from waystage.catalog.errors import CatalogError
@@ -69,7 +71,10 @@ def put_seal(path: Path) -> None:
     with open(path, "r+b") as file:
         tail, start = _tail(file.fileno())
         metadata = pq.read_metadata(pa.BufferReader(tail))
-        digests = digest_ranges(str(path), [run for group in _chunks(metadata) for _, run in group])
+        digests = digest_ranges(
+            str(path),
+            [run for group in range(metadata.num_row_groups) for run in _runs(metadata.row_group(group))],
+        )
         empty = room_for_seal(metadata.num_row_groups, metadata.num_columns)[KEY]
         at = tail.index(empty, tail.index(KEY))
         # The length before it may be written as a zero's byte.
@@ -103,13 +108,13 @@ class HeldFile:
         self._fd = _opened(name, folder, shown)
         weakref.finalize(self, os.close, self._fd)
         self._checked: set[tuple[int, int]] = set()
-        self._digests: list[int] | None = None
+        self._digests: NDArray[np.uint64] | None = None
+        self._runs: dict[int, list[tuple[int, int]]] = {}
         self._files: dict[tuple[str, ...], pq.ParquetFile] = {}
         try:
             self.metadata = self._footer(sealed)
-            self._runs = [[run for _, run in group] for group in _chunks(self.metadata)]
-            first = _chunks(self.metadata)[0] if self.metadata.num_row_groups else []
-            self._leaves = [path for path, _ in first]
+            schema = self.metadata.schema
+            self._leaves = [schema.column(leaf).path for leaf in range(self.metadata.num_columns)]
         except DAMAGE as error:
             raise self._damaged(error) from None
 
@@ -138,8 +143,8 @@ class HeldFile:
             return
         places = self._unchecked(range(self.groups) if groups is None else groups, columns)
         try:
-            found = digest_ranges(self.path, [self._runs[group][leaf] for group, leaf in places])
-        except OSError as error:
+            found = digest_ranges(self.path, [self._run(group, leaf) for group, leaf in places])
+        except DAMAGE as error:
             raise self._damaged(error) from None
         for (group, leaf), digest in zip(places, found, strict=True):
             if self._digests[group * len(self._leaves) + leaf] != digest:
@@ -149,7 +154,16 @@ class HeldFile:
     def read_ahead(self, groups: Iterable[int], columns: Sequence[str] | None = None) -> None:
         """Have the kernel fetch column chunks that were not read before, posix_fadvise(2)."""
         for group, leaf in self._unchecked(groups, columns):
-            os.posix_fadvise(self._fd, *self._runs[group][leaf], os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(self._fd, *self._run(group, leaf), os.POSIX_FADV_WILLNEED)
+
+    def _run(self, group: int, leaf: int) -> tuple[int, int]:
+        """The first byte and the number of bytes of a column chunk. A large catalog has too many to find all of them
+        when it is opened.
+        """
+        runs = self._runs.get(group)
+        if runs is None:
+            runs = self._runs[group] = _runs(self.metadata.row_group(group))
+        return runs[leaf]
 
     def _unchecked(self, groups: Iterable[int], columns: Sequence[str] | None) -> list[tuple[int, int]]:
         wanted = None if columns is None else set(columns)
@@ -223,7 +237,9 @@ class HeldFile:
         if _number(seal[:DIGITS]) != digest_bytes(tail[:at] + b"0" * DIGITS + tail[at + DIGITS :]):
             raise Damaged("its footer was changed")
         count = metadata.num_row_groups * metadata.num_columns
-        self._digests = [_number(seal[DIGITS * (1 + i) : DIGITS * (2 + i)]) for i in range(count)]
+        if len(seal) != DIGITS * (1 + count):
+            raise Damaged("its digests were cut")
+        self._digests = np.frombuffer(bytes.fromhex(seal[DIGITS:].decode("ascii")), ">u8")
         return metadata
 
     def _damaged(self, error: Exception) -> CatalogError:
@@ -282,14 +298,9 @@ def _tail(fd: int) -> tuple[bytes, int]:
     return tail, start
 
 
-def _chunks(metadata: Any) -> list[list[tuple[str, tuple[int, int]]]]:
-    """For each row group the columns, each with the first byte and the number of bytes of its chunk."""
-    found = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        columns = [group.column(index) for index in range(metadata.num_columns)]
-        found.append([(c.path_in_schema, _run(c)) for c in columns])
-    return found
+def _runs(group: Any) -> list[tuple[int, int]]:
+    """The first byte and the number of bytes of each column chunk of a row group."""
+    return [_run(group.column(leaf)) for leaf in range(group.num_columns)]
 
 
 def _run(column: Any) -> tuple[int, int]:
