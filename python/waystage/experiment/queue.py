@@ -11,8 +11,9 @@ with the experiment's placement.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar
@@ -52,6 +53,7 @@ class Queue(Generic[Job, Node]):
         self._slots = slots
         self._scheduler, self._select = scheduler, select
         self._free = set(slots)
+        self._free_slots = sum(slots.values())
         self._sizes = np.cumsum(sorted(slots.values()))
         self._waiting: OrderedDict[Job, Waiting] = OrderedDict()
         self._running: dict[Job, Running] = {}
@@ -78,7 +80,9 @@ class Queue(Generic[Job, Node]):
         """Raises QueueError where no such job runs."""
         if self._running.pop(job, None) is None:
             raise QueueError(f"job {job} does not run")
-        self._free.update(self._nodes.pop(job))
+        nodes = self._nodes.pop(job)
+        self._free.update(nodes)
+        self._free_slots += sum(self._slots[node] for node in nodes)
 
     def starts(self, now_s: float = 0.0) -> Iterator[Started[Job, Node]]:
         """Every job that starts now. Raises AlgorithmError for a wrong answer of the scheduler or selector."""
@@ -106,7 +110,7 @@ class Queue(Generic[Job, Node]):
             now_s=now_s,
             nodes=len(self._slots),
             free_nodes=len(self._free),
-            free_slots=sum(self._slots[node] for node in self._free),
+            free_slots=self._free_slots,
             waiting=tuple(self._waiting.values()),
             running=tuple(
                 job if job.expected_end_s >= soon else msgspec.structs.replace(job, expected_end_s=soon)
@@ -117,6 +121,7 @@ class Queue(Generic[Job, Node]):
     def _start(self, job: Job, nodes: tuple[Node, ...], now_s: float) -> Started[Job, Node]:
         waited = self._waiting.pop(job)
         self._free.difference_update(nodes)
+        self._free_slots -= sum(self._slots[node] for node in nodes)
         self._nodes[job] = nodes
         self._running[job] = Running(
             job=job, nodes=len(nodes), started_s=now_s, expected_end_s=now_s + waited.estimate_s
@@ -182,16 +187,8 @@ def alternate_edges(topology: Topology, count: int, free: Sequence[str]) -> tupl
     Section III.C of the link-separation paper (Endo et al. 2020): no job is under a single edge switch, so that its
     communication crosses the core. Ties go to the switch that sorts first; hosts under a switch are taken in port order.
     """
-    under: list[deque[str]] = []
     offered = frozenset(free)
-    for switch in topology.edge_switches:
-        hosts = deque(h for h in topology.hosts_at[switch] if h in offered)
-        if hosts:
-            under.append(hosts)
-    under.sort(key=len, reverse=True)  # stable: ties keep the switches' order
-    chosen: list[str] = []
-    while len(chosen) < count:
-        for hosts in under:
-            if hosts and len(chosen) < count:
-                chosen.append(hosts.popleft())
-    return tuple(chosen)
+    found = ([h for h in topology.hosts_at[switch] if h in offered] for switch in topology.edge_switches)
+    under = sorted(filter(None, found), key=len, reverse=True)  # stable: ties keep the switches' order
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*under))
+    return tuple(itertools.islice(filter(None, turns), count))
