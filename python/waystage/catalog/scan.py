@@ -1,4 +1,4 @@
-"""The entries of a catalog in pieces: while one is worked on, the next is decoded and the one after it read from disk.
+"""The entries of a catalog in pieces: while one is worked on, the next is decoded and some after it read from disk.
 
 Arrives: the files of the catalog's parts, with the columns to read of each, and a condition.
 Leaves: batches of entries for which it holds, in the catalog's order.
@@ -7,6 +7,7 @@ Must not know: what is asked, and how a catalog is opened.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ COLUMNS_AT_ONCE = 48
 
 HOLDS = "which holds"
 """A column for the condition, beside those of a catalog."""
+
+STEPS_AHEAD = 8
+"""Pieces that the kernel is asked to fetch before they are decoded: some 20 MB of two columns, enough for a disk to be
+busy all the time."""
 
 Source = tuple[HeldFile, list[str] | None]
 """A file of entries and the columns to read of it; None is all."""
@@ -80,14 +85,14 @@ class _Step:
 
 
 def _tables(sources: Iterable[Source], which: pc.Expression | None) -> Iterator[pa.Table]:
-    steps = _steps(sources, which)
-    step = next(steps, None)
-    while step is not None:
-        following = next(steps, None)
-        if following is not None:
-            following.file.read_ahead(following.groups, following.columns)
-        yield step.read(which)
-        step = following
+    ahead: deque[_Step] = deque()
+    for step in _steps(sources, which):
+        step.file.read_ahead(step.groups, step.columns)
+        ahead.append(step)
+        if len(ahead) > STEPS_AHEAD:
+            yield ahead.popleft().read(which)
+    while ahead:
+        yield ahead.popleft().read(which)
 
 
 def _steps(sources: Iterable[Source], which: pc.Expression | None) -> Iterator[_Step]:
