@@ -133,14 +133,12 @@ impl Hold {
 
     /// Begins the present test, probe or watch anew: the path stopped meanwhile.
     pub(super) fn measure_again(&mut self) {
-        if self.tested.is_some() || self.watched.is_some() || self.gain > 1.0 {
-            self.rounds = 0;
-        }
+        self.watch_again();
         if self.tested.is_some() {
-            self.calm = LossFloor::default();
+            (self.calm, self.rounds) = (LossFloor::default(), 0);
         }
-        if self.watched.is_some() {
-            self.watched = Some(0);
+        if self.gain > 1.0 {
+            self.rounds = 0;
         }
     }
 
