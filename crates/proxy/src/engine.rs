@@ -41,6 +41,9 @@ const CONNECT_TIME: Duration = Duration::from_secs(20);
 /// A SOCKS client says where to within this time.
 const GREETING_TIME: Duration = Duration::from_secs(30);
 
+/// A program takes more of a stream whose session is gone within this time.
+const REST_TIME: Duration = Duration::from_secs(30);
+
 /// Connections of one session from each side at most.
 const MOST_STREAMS: usize = 4096;
 
@@ -214,10 +217,17 @@ impl<N: Network> Engine<N> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Whether nothing is left to be done before the end.
+    /// Whether nothing is left to be done before the end: no connection is open, and the peer has all last bytes.
     pub(super) fn is_drained(&self) -> bool {
-        let told = self.session.as_ref().is_none_or(|session| session.streams.count() == 0);
-        self.tunnels.is_empty() && self.splices.is_empty() && told
+        let told = |Session { transport, streams, .. }: &Session<N::Transport>| {
+            streams.count() == 0 && streams.is_flushed() && transport.is_delivered()
+        };
+        self.is_empty() && self.session.as_ref().is_none_or(told)
+    }
+
+    /// Whether there are no connections.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tunnels.is_empty() && self.splices.is_empty()
     }
 
     /// No more connections.
@@ -250,13 +260,19 @@ impl<N: Network> Engine<N> {
         }
     }
 
-    /// The session is gone, and what it carried with it.
+    /// The session is gone, and what it carried with it. Programs still get what was received of streams that are
+    /// complete, as from a TCP connection whose peer has closed.
     fn lose(&mut self, why: &str) {
-        let Some(session) = self.session.take() else { return };
+        let Some(mut session) = self.session.take() else { return };
         self.network.detach(&session.transport);
         session.transport.abort();
-        for token in std::mem::take(&mut self.by_stream).into_values() {
+        for (stream, token) in std::mem::take(&mut self.by_stream) {
             match self.tunnels.get_mut(&token) {
+                Some(tunnel) if tunnel.read_ended && session.streams.is_complete(stream) => {
+                    tunnel.stream = None;
+                    tunnel.state = State::Finishing(session.streams.take_all(stream), 0);
+                    self.finish_writing(token);
+                }
                 // Nothing of it was carried yet: it waits for the next session, at the client that took it.
                 Some(tunnel)
                     if matches!(tunnel.state, State::Asked) && !self.settings.wait.is_zero() =>

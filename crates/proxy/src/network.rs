@@ -40,6 +40,8 @@ pub(super) trait Transport {
     fn spare(&mut self, buffers: impl Iterator<Item = Vec<u8>>);
     /// Send what may leave now, up to a turn. Whether anything may have left.
     fn transmit(&mut self) -> bool;
+    /// Whether nothing that was given has yet to reach the peer, as far as the close would not see to it.
+    fn is_delivered(&self) -> bool;
     /// How long it may be left alone; None until it wakes the engine.
     fn rests_for(&self) -> Option<Duration>;
     /// Statistics.
@@ -48,7 +50,7 @@ pub(super) trait Transport {
     fn clear_waker(&self);
     /// Drop the connection at once.
     fn abort(&self);
-    /// Close in good order.
+    /// Close in good order: what was given reaches the peer first, if it answers.
     fn close(self);
 }
 

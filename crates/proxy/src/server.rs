@@ -136,12 +136,15 @@ pub fn serve(
             }
         }
     };
+    let mut lost = None;
     let (mut moved, mut recent, mut judged) = (0, Recent::default(), Instant::now());
     loop {
         engine.clear_wakers();
         let wanted = phase();
         engine.pace(flow.limits);
-        let over = engine.turn(wanted, None);
+        // Without a session nothing wakes it when another phase begins.
+        let most = (!engine.has_session()).then_some(STATUS_TIME);
+        lost = engine.turn(wanted, most).or(lost);
         let bytes = counts.bytes();
         (flow.moved)(bytes - std::mem::replace(&mut moved, bytes));
         if judged.elapsed() > STATUS_TIME {
@@ -154,21 +157,23 @@ pub fn serve(
         if wanted == Phase::Stopping || (wanted == Phase::Draining && engine.is_drained()) {
             engine.finish("the server is being stopped");
             told(&mut engine);
-        } else if let Some(why) = over {
-            let count = |name: &str| {
-                counts.by_name().iter().find(|(other, _)| *other == name).map_or(0, |found| found.1)
-            };
-            return Ok(format!(
-                "proxy over {way} has ended: {} connections, {} bytes there, {} back: {why}",
-                count("connections"),
-                count("sent_bytes"),
-                count("received_bytes"),
-            ));
         }
-        if !engine.has_session() {
-            return Ok("proxy has ended: the server is being stopped".to_owned());
+        if !engine.has_session() && engine.is_empty() {
+            break;
         }
     }
+    let Some(why) = lost else {
+        return Ok("proxy has ended: the server is being stopped".to_owned());
+    };
+    let count = |name: &str| {
+        counts.by_name().iter().find(|(other, _)| *other == name).map_or(0, |found| found.1)
+    };
+    Ok(format!(
+        "proxy over {way} has ended: {} connections, {} bytes there, {} back: {why}",
+        count("connections"),
+        count("sent_bytes"),
+        count("received_bytes"),
+    ))
 }
 
 fn line(record: &Record) -> String {

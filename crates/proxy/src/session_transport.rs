@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use waystage_pacing::{Limiter, Turn};
-use waystage_protocol::connection::codes;
+use waystage_protocol::connection::{codes, Connection};
 use waystage_transport::clock::now_ns;
 use waystage_transport::control::Control;
 use waystage_transport::datagram_receiver::DatagramReceiver;
 use waystage_transport::endpoint::Endpoint;
 use waystage_transport::flow_limits::{tell, FlowLimits, FlowRequest, CONTROLS_VERSION};
-use waystage_transport::link::{status_of, Link, MessageEvent};
+use waystage_transport::link::{status_of, Link, MessageEvent, GAVE_UP};
 use waystage_transport::message::Message;
 use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::parameters::TransportParameters;
@@ -42,7 +42,7 @@ const MOST_WAITING_BYTES: u64 = 1 << 20;
 /// What may wait to be written to the TLS connection.
 const TCP_WAITING_BYTES: usize = 256 << 10;
 
-/// How long a close may take until the peer has answered it.
+/// How long a close may take: one half until the peer has all messages, the other until it has answered.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 struct Udp {
@@ -373,6 +373,14 @@ impl Transport for SessionTransport {
         sent(&udp.link) > before
     }
 
+    fn is_delivered(&self) -> bool {
+        match &self.way {
+            Way::Udp(udp) => udp.link.connection().is_none_or(Connection::all_delivered),
+            // Its close writes what waits.
+            Way::Tcp(_) => true,
+        }
+    }
+
     fn rests_for(&self) -> Option<Duration> {
         match &self.way {
             Way::Udp(udp) => {
@@ -402,16 +410,19 @@ impl Transport for SessionTransport {
     }
 
     fn close(mut self) {
+        let delivered = |transport: &mut Self| transport.is_delivered().then_some(());
+        let code = match self.until(CLOSE_TIME / 2, delivered) {
+            Some(()) => codes::CLEAN,
+            None => GAVE_UP,
+        };
         if let Way::Udp(udp) = &mut self.way {
-            udp.link.close(codes::CLEAN, "");
+            udp.link.close(code, "");
         }
         let closed = |transport: &mut Self| match &transport.way {
-            Way::Udp(udp) => {
-                udp.link.connection().is_none_or(|connection| connection.is_closed()).then_some(())
-            }
+            Way::Udp(udp) => udp.link.connection().is_none_or(Connection::is_closed).then_some(()),
             Way::Tcp(_) => Some(()),
         };
-        self.until(CLOSE_TIME, closed);
+        self.until(CLOSE_TIME / 2, closed);
         self.control.close();
     }
 }

@@ -44,6 +44,8 @@ pub(super) enum State {
     /// A connection is being made; other addresses to try.
     Connecting(VecDeque<SocketAddr>),
     Open,
+    /// The session is gone; what is left of the peer's stream, which is complete, and how much of it was written.
+    Finishing(Vec<u8>, usize),
 }
 
 /// The socket of a program: non-blocking.
@@ -206,6 +208,28 @@ impl<S: ProgramSocket> Tunnel<S> {
         }
         self.out_bytes += drained;
         if !self.write_ended && streams.is_finished(stream) {
+            self.write_ended = true;
+            socket.finish();
+        }
+        Ok(drained)
+    }
+
+    /// The same for a stream whose session is gone.
+    pub(super) fn drain_rest(&mut self) -> std::io::Result<u64> {
+        let (Some(socket), State::Finishing(rest, written)) = (&mut self.socket, &mut self.state)
+        else {
+            return Ok(0);
+        };
+        let before = *written;
+        while self.writable && *written < rest.len() {
+            match reading(|| socket.write(&rest[*written..]))? {
+                Some(count) => *written += count,
+                None => self.writable = false,
+            }
+        }
+        let drained = (*written - before) as u64;
+        self.out_bytes += drained;
+        if *written == rest.len() {
             self.write_ended = true;
             socket.finish();
         }

@@ -60,6 +60,9 @@ pub enum MessageEvent {
     Closed(String, bool),
 }
 
+/// The code of a close by an end that does not wait until everything is delivered.
+pub const GAVE_UP: u64 = 2;
+
 /// A connection of the protocol on a socket.
 pub struct Link {
     /// None at a server that has not heard its client.

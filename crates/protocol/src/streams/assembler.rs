@@ -59,6 +59,11 @@ impl Assembler {
         self.length == Some(self.taken)
     }
 
+    /// Whether all of the stream is ordered, or taken.
+    pub(super) fn is_complete(&self) -> bool {
+        self.length == Some(self.ready_to)
+    }
+
     /// Whether its length is known.
     pub(super) fn has_length(&self) -> bool {
         self.length.is_some()

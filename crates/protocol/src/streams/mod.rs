@@ -332,6 +332,29 @@ impl Streams {
         self.streams.get(&stream).is_some_and(|found| found.assembler.is_finished())
     }
 
+    /// Whether all bytes of the peer's stream are here, and its end.
+    #[must_use]
+    pub fn is_complete(&self, stream: u64) -> bool {
+        self.streams.get(&stream).is_some_and(|found| found.assembler.is_complete())
+    }
+
+    /// Takes all ordered bytes of a stream.
+    pub fn take_all(&mut self, stream: u64) -> Vec<u8> {
+        let Some(found) = self.streams.get_mut(&stream) else { return Vec::new() };
+        let mut bytes = Vec::new();
+        while found.assembler.is_ready() {
+            bytes.extend_from_slice(found.assembler.front());
+            found.assembler.take(usize::MAX);
+        }
+        bytes
+    }
+
+    /// Whether no message without bytes of a stream waits.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.messages.is_empty() && self.windows.is_empty()
+    }
+
     /// A free buffer, of any length.
     pub fn spare(&mut self) -> Option<Vec<u8>> {
         self.spare.pop()

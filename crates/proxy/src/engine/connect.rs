@@ -65,7 +65,7 @@ impl<N: Network> Engine<N> {
         add_gauge(&self.counts, 1);
     }
 
-    fn set_deadline(&mut self, token: u64, time: std::time::Duration) {
+    pub(super) fn set_deadline(&mut self, token: u64, time: std::time::Duration) {
         let deadline = self.network.now() + time;
         if let Some(tunnel) = self.tunnels.get_mut(&token) {
             tunnel.deadline = Some(deadline);
@@ -91,6 +91,7 @@ impl<N: Network> Engine<N> {
             }
             State::Greeting(_) if ready.readable => self.greet(token),
             State::Open => self.pump(token),
+            State::Finishing(..) => self.finish_writing(token),
             _ => {}
         }
     }
@@ -371,6 +372,9 @@ impl<N: Network> Engine<N> {
         match tunnel.state {
             State::Greeting(_) => {
                 self.end(token, Ending::Reset("it did not say where to".to_owned()));
+            }
+            State::Finishing(..) => {
+                self.end(token, Ending::Reset("it did not take the last bytes in time".to_owned()));
             }
             State::Waiting => {
                 let why = "there is no session with the server";

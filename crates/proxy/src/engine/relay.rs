@@ -1,10 +1,12 @@
 //! Open connections: relays bytes between programs and streams.
 
+use std::sync::atomic::AtomicU64;
+
 use waystage_protocol::streams::Event;
 
-use super::{Ending, Engine};
+use super::{Ending, Engine, REST_TIME};
 use crate::network::{Network, Transport};
-use crate::record::add;
+use crate::record::{add, Counts};
 use crate::socks::{self, replies};
 use crate::stream_codes::REPLY;
 use crate::tunnel::{Fed, Ingress, State};
@@ -57,12 +59,7 @@ impl<N: Network> Engine<N> {
         let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
         let Some(stream) = tunnel.stream.filter(|_| tunnel.is_open()) else { return };
         match tunnel.drain(&mut session.streams, stream) {
-            Ok(bytes) => {
-                let asked_there = tunnel.ingress == Ingress::Offered;
-                let count =
-                    if asked_there { &self.counts.sent_bytes } else { &self.counts.received_bytes };
-                add(count, bytes);
-            }
+            Ok(bytes) => add(written_bytes(&self.counts, tunnel.ingress), bytes),
             Err(error) => return self.end(token, Ending::Reset(error.to_string())),
         }
         if tunnel.readable && !tunnel.read_ended {
@@ -70,6 +67,22 @@ impl<N: Network> Engine<N> {
         }
         if tunnel.read_ended && tunnel.write_ended {
             self.end(token, Ending::Closed);
+        }
+    }
+
+    /// Write what is left of a stream whose session is gone.
+    pub(super) fn finish_writing(&mut self, token: u64) {
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        match tunnel.drain_rest() {
+            Err(error) => self.end(token, Ending::Reset(error.to_string())),
+            Ok(bytes) => {
+                add(written_bytes(&self.counts, tunnel.ingress), bytes);
+                if tunnel.write_ended {
+                    self.end(token, Ending::Closed);
+                } else if bytes > 0 || tunnel.deadline.is_none() {
+                    self.set_deadline(token, REST_TIME);
+                }
+            }
         }
     }
 
@@ -112,5 +125,14 @@ impl<N: Network> Engine<N> {
                 Fed::Failed(error) => self.end(token, Ending::Reset(error.to_string())),
             }
         }
+    }
+}
+
+/// Where bytes count that a program was given: at the end that connects, the program that asked is at the other.
+fn written_bytes(counts: &Counts, ingress: Ingress) -> &AtomicU64 {
+    if ingress == Ingress::Offered {
+        &counts.sent_bytes
+    } else {
+        &counts.received_bytes
     }
 }

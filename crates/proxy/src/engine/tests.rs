@@ -1,5 +1,6 @@
 //! Both ends of a proxy against a model of programs, in any order of what programs, sessions and hostile peers do.
 
+mod ending;
 mod world;
 
 use std::io::ErrorKind;
@@ -222,28 +223,6 @@ fn a_listener_without_descriptors_is_tried_again_later() {
     assert_eq!(program.0.borrow().heard, socks_answer(socks::replies::SUCCEEDED));
 }
 
-#[test]
-fn a_direct_destination_needs_no_session_and_a_drained_proxy_ends_with_its_last_connection() {
-    let mut pair = Pair::new();
-    let program = Program::new(true);
-    let direct = crate::Kind::Fixed("192.0.2.9:1000".parse().unwrap());
-    pair.worlds[0].arriving.borrow_mut().push_back((program.clone(), direct));
-    pair.turns(4);
-    let far = pair.worlds[0].made.borrow()[0].1.clone();
-    program.change(|ends| ends.says.extend(b"there"));
-    far.change(|ends| ends.says.extend(b"back"));
-    pair.phase = Phase::Draining;
-    pair.turns(2);
-    assert!(!pair.engines[0].is_drained());
-    assert_eq!((&*far.0.borrow().heard, &*program.0.borrow().heard), (&b"there"[..], &b"back"[..]));
-    for end in [&program, &far] {
-        end.change(|ends| ends.has_ended = true);
-    }
-    pair.turns(3);
-    assert!(pair.engines[0].is_drained() && program.0.borrow().finished);
-    assert_eq!(pair.records[0][0].way, "direct");
-}
-
 /// What happens to connections.
 #[derive(Clone, Debug)]
 enum Step {
@@ -385,7 +364,10 @@ proptest! {
             for one in &known {
                 prop_assert!(one.said[1].starts_with(&one.heard()));
                 if let Some(far) = one.far(&pair) {
-                    prop_assert!(one.said[0].starts_with(&far.0.borrow().heard));
+                    let (near, far) = (one.near.0.borrow(), far.0.borrow());
+                    prop_assert!(one.said[0].starts_with(&far.heard));
+                    prop_assert!(!far.finished || far.heard == one.said[0]);
+                    prop_assert!(!near.finished || one.heard() == one.said[1], "an end too early");
                 }
             }
         }

@@ -10,7 +10,7 @@ use waystage_protocol::connection::{codes, Connection, SendLimit};
 use super::commands::{CommandQueue, PendingCommands};
 use crate::clock::now_ns;
 use crate::datagram_receiver::DatagramReceiver;
-use crate::link::{status_of, Link, MessageEvent};
+use crate::link::{status_of, Link, MessageEvent, GAVE_UP};
 use crate::message::{Message, CONTENT_BYTES};
 use crate::message_queue::MessageQueue;
 use crate::stats::{Bottleneck, Status};
@@ -74,7 +74,7 @@ impl Driver {
             let (over, delivered) = (connection.is_closed(), connection.all_delivered());
             if !self.told && (abort || (close && delivered)) {
                 self.told = true;
-                self.link.close(if abort { 2 } else { codes::CLEAN }, "");
+                self.link.close(if abort { GAVE_UP } else { codes::CLEAN }, "");
             }
             if over || closing.is_some_and(|since| since.elapsed() > CLOSE_TIME) {
                 self.events();

@@ -302,6 +302,10 @@ impl Transport for Line {
         false
     }
 
+    fn is_delivered(&self) -> bool {
+        self.out.borrow().messages.is_empty()
+    }
+
     fn rests_for(&self) -> Option<Duration> {
         None
     }
