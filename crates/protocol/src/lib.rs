@@ -19,6 +19,7 @@
 //! `docs/reference/wide-area-protocol.md` specifies the wire, with test vectors; `docs/reference/wide-area-modes.md`
 //! the congestion control.
 
+pub mod ack_gaps;
 pub mod acks;
 pub mod congestion;
 pub mod connection;

@@ -49,7 +49,7 @@ fn loss_in_bursts_costs_its_share_too() {
 #[test]
 fn bursts_on_the_way_back_do_not_silence_a_flow() {
     // The way back carries few packets, and bursts are counted in packets: they must not last for seconds.
-    for (share, mean, bar) in [(0.01, 10.0, 0.9), (0.1, 10.0, 0.78), (0.01, 50.0, 0.8)] {
+    for (share, mean, bar) in [(0.01, 10.0, 0.9), (0.1, 10.0, 0.88), (0.01, 50.0, 0.8)] {
         for seed in 1..=4 {
             let mut path = PathSpec::new(2e8, 10 * MS, 1.0);
             path.forward.loss = Loss::in_bursts(share, mean);
@@ -63,13 +63,13 @@ fn bursts_on_the_way_back_do_not_silence_a_flow() {
 
 #[test]
 fn acknowledgements_lost_in_a_row_cost_little() {
-    for (rate_bps, rtt_ms, share, mean) in [(2e8, 10, 0.2, 3.0), (1e8, 20, 0.2, 3.0)] {
+    for (rate_bps, rtt_ms, share, mean) in [(2e8, 10, 0.2, 3.0), (1e8, 20, 0.1, 10.0)] {
         for seed in 1..=3 {
             let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
             path.backward.loss = Loss::in_bursts(share, mean);
             let outcome = run(path, &[fair()], seconds(2.0), seconds(22.0), seed);
             let fraction = outcome.bps[0] / rate_bps;
-            assert!(fraction > 0.865, "{rate_bps:e}, {rtt_ms} ms, seed {seed}: {fraction:.3}");
+            assert!(fraction > 0.88, "{rate_bps:e}, {rtt_ms} ms, seed {seed}: {fraction:.3}");
         }
     }
 }

@@ -14,6 +14,7 @@ mod transmit;
 
 use std::collections::VecDeque;
 
+use crate::ack_gaps::AckGaps;
 use crate::acks::Acks;
 use crate::congestion::controller::{Controller, PathState};
 use crate::congestion::null::Null;
@@ -97,6 +98,7 @@ pub struct Connection {
     control_pacer: Pacer,
     /// Since when the peer may be dead.
     doubt: Option<Doubt>,
+    ack_gaps: AckGaps,
     rtt: Rtt,
     delay_steps: DelaySteps,
     pacer: Pacer,
@@ -147,6 +149,7 @@ impl Connection {
             control_receiver: ControlReceiver::default(),
             control_pacer: Pacer::default(),
             doubt: None,
+            ack_gaps: AckGaps::default(),
             rtt: Rtt::new(config.initial_rtt_ns),
             delay_steps: DelaySteps::default(),
             pacer: Pacer::default(),
@@ -357,8 +360,9 @@ impl Connection {
         if self.may_send_control() {
             sooner(Some(self.control_pacer.next_ns(self.controller.control().rate_bps)));
         }
-        if self.may_send_data() {
-            sooner(Some(self.pacer.next_ns(self.pacing_rate_bps())));
+        if self.has_data() {
+            let paced_ns = self.pacer.next_ns(self.pacing_rate_bps());
+            sooner(self.window_opens_ns().map(|opens_ns| opens_ns.max(paced_ns)));
         }
         Some(wake_ns)
     }
@@ -398,11 +402,29 @@ impl Connection {
             && self.recovery.bytes_in_flight() < self.controller.control().window_bytes
     }
 
-    /// Whether data is ready and the window allows it. The pacer decides when.
-    fn may_send_data(&self) -> bool {
-        self.limit_bps > 0.0
-            && self.recovery.bytes_in_flight() < self.controller.control().window_bytes
-            && self.send_buffer.has_work(self.peer_credit_bytes)
+    /// Whether data is ready.
+    fn has_data(&self) -> bool {
+        self.limit_bps > 0.0 && self.send_buffer.has_work(self.peer_credit_bytes)
+    }
+
+    /// Whether the window allows data, with what gaps between acknowledgements allow. The pacer decides when.
+    fn window_is_open(&self, now_ns: u64) -> bool {
+        let window_bytes = self.controller.control().window_bytes;
+        let in_flight = self.recovery.bytes_in_flight();
+        in_flight < window_bytes
+            || in_flight - window_bytes
+                < self.ack_gaps.allowed_bytes(now_ns, window_bytes, self.rtt.smoothed_ns())
+    }
+
+    /// When it does, if no acknowledgement has to come first.
+    fn window_opens_ns(&self) -> Option<u64> {
+        let window_bytes = self.controller.control().window_bytes;
+        let in_flight = self.recovery.bytes_in_flight();
+        if in_flight < window_bytes {
+            return Some(0);
+        }
+        let bytes = in_flight - window_bytes + self.mtu.current() as u64;
+        self.ack_gaps.allowed_at_ns(bytes, window_bytes, self.rtt.smoothed_ns())
     }
 
     fn on_path_change(&mut self, now_ns: u64) {

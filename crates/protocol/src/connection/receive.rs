@@ -83,6 +83,7 @@ impl Connection {
         if !keep {
             return;
         }
+        self.ack_gaps.on_packet(now_ns, header.number, expected);
         self.acks.on_packet(now_ns, header.number, header.stamp, size, marked);
         // Probes of the packet size are pings, too.
         if pinged && size < MIN_DATAGRAM {

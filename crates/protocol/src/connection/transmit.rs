@@ -129,7 +129,7 @@ impl Connection {
     ) -> Option<SocketAddr> {
         let capped = self.limit_bps < self.controller.control().rate_bps;
         self.app_limited = capped || !self.send_buffer.has_work(self.peer_credit_bytes);
-        if !self.may_send_data() {
+        if !self.has_data() || !self.window_is_open(now_ns) {
             return None;
         }
         self.pacer.fill(now_ns, self.pacing_rate_bps());
