@@ -337,6 +337,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "crates/load/src/stripes.rs": ("each_byte_of_a_range_is_in_one_run_of_its_target",),
     "crates/load/src/schedule/tests.rs": ("everything_is_read_once_whatever_the_rules",),
     "crates/pfs/src/model/tests.rs": ("as_a_simulation_in_small_steps",),
+    "crates/protocol/src/ack_gaps.rs": ("what_is_allowed_at_a_time_is_allowed_then",),
     "crates/protocol/src/loss_recovery.rs": ("every_packet_is_decided_and_the_bytes_in_flight_add_up",),
     "crates/protocol/src/reassembly.rs": ("extents_arrive_complete_and_each_byte_once",),
     "crates/protocol/src/ranges.rs": ("it_behaves_as_a_set_of_numbers",),

@@ -104,7 +104,7 @@ fn a_policer_is_known_before_the_first_drain() {
 
 #[test]
 fn marks_of_one_queue_are_answered_once() {
-    for (rate_bps, rtt_ms, least) in [(1e8, 20, 0.89), (2e8, 10, 0.9), (2e8, 40, 0.88)] {
+    for (rate_bps, rtt_ms, least) in [(1e8, 20, 0.94), (2e8, 10, 0.94), (2e8, 40, 0.935)] {
         let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).without_phase();
         path.forward.queue.mark_bytes = path.forward.buffer_bytes / 10;
         let outcome = run(path, &[fair()], seconds(2.0), seconds(32.0), 1);

@@ -30,14 +30,14 @@ pub struct Cubic {
 }
 
 impl Cubic {
-    /// Congestion at this window, told by a loss or a mark; returns the new window.
-    pub fn on_congestion(&mut self, window: f64, marked: bool) -> f64 {
+    /// Congestion at this window, told by a loss, or by a mark: of a short queue where `short`. Returns the new window.
+    pub fn on_congestion(&mut self, window: f64, short: bool) -> f64 {
         let packets = window / PACKET;
         // Fast convergence: a flow with less than before leaves room for new flows (section 4.7).
         self.max_packets =
             if packets < self.max_packets { packets * (1.0 + BETA) / 2.0 } else { packets };
         self.epoch_ns = None;
-        window * if marked { MARKED_BETA } else { BETA }
+        window * if short { MARKED_BETA } else { BETA }
     }
 
     /// Starts from a window without congestion, on the plateau.

@@ -58,10 +58,10 @@ impl TcpFriendly {
         self.share_probe = Some(ShareProbe { rounds: 0, previous_bps: 0.0 });
     }
 
-    /// Congestion at this window, told by a loss or a mark; returns the new window.
-    pub fn on_congestion(&mut self, window: f64, marked: bool) -> f64 {
+    /// Congestion at this window, told by a loss, or by a mark: of a short queue where `short`. Returns the new window.
+    pub fn on_congestion(&mut self, window: f64, short: bool) -> f64 {
         self.share_probe = None;
-        self.cubic.on_congestion(window, marked)
+        self.cubic.on_congestion(window, short)
     }
 
     /// The window after an acknowledgement.

@@ -43,6 +43,7 @@ mod capacity_fall;
 mod fallen;
 mod held;
 mod hold;
+mod marks;
 mod phases;
 mod response;
 #[cfg(test)]
@@ -159,6 +160,9 @@ pub struct Fair {
     capacity_fall: Option<fallen::Fall>,
     /// Whether the path stopped in the last round.
     was_interrupted: bool,
+    marks: marks::Marks,
+    /// Whether the window has just returned from a drain, and its queue has not.
+    refilling: bool,
 }
 
 impl Fair {
@@ -211,6 +215,8 @@ impl Fair {
             competes_ns: 0,
             capacity_fall: None,
             was_interrupted: false,
+            marks: marks::Marks::default(),
+            refilling: false,
         }
     }
 
@@ -224,7 +230,8 @@ impl Fair {
             return false;
         }
         if ack.marked_packets > 0 {
-            return true;
+            // Packets that return after a drain arrive in a burst.
+            return !self.refilling;
         }
         // With random loss only complete rounds are judged: more samples would only find more accidents.
         let judged = match ended {
@@ -260,6 +267,7 @@ impl Fair {
         self.others_present = !empty && !shorter;
         if empty {
             // The window returns at once.
+            self.refilling = true;
             self.fast_growth_rounds = FAST_ROUNDS;
         }
         if matches!(self.phase, Phase::TcpFriendly) {

@@ -34,7 +34,7 @@ impl Fair {
     pub(super) fn target_ns(&self, window: f64) -> f64 {
         let rtt_ns = self.rtt_ns as f64;
         let b_ns = (self.min_rtt_ns as f64 / 32.0 + HOST_NS).min(5_000_000.0);
-        (b_ns + A * rtt_ns / window).min(self.shallow_ns)
+        (self.marks.part * (b_ns + A * rtt_ns / window)).min(self.shallow_ns)
     }
 
     pub(super) fn on_round(&mut self, ack: &AckEvent, round: &Round) {
@@ -72,6 +72,11 @@ impl Fair {
         if self.empty_rounds > 3 {
             step *= f64::from(1_u32 << (self.empty_rounds - 3).min(10));
         }
+        if std::mem::take(&mut self.refilling) {
+            // The round began with an empty queue.
+            step = step.min(0.0);
+        }
+        self.marks.on_round();
         step = self.step_of_return(step.clamp(-0.25, 0.25));
         self.fast_growth_rounds = self.fast_growth_rounds.saturating_sub(1);
         if step < 0.0 || !round.app_limited {
@@ -199,6 +204,7 @@ impl Fair {
     pub(super) fn enter_delay(&mut self) {
         self.phase = Phase::Delay;
         self.others_present = false;
+        self.marks = Default::default();
         self.suspected.clear();
         self.capacity_fall = None;
         self.restart_delay();

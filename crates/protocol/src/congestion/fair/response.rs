@@ -1,6 +1,9 @@
 //! The response to congestion, and its reversal where the loss was random or spurious.
 
-use super::{AckEvent, Fair, Phase, Round, SpuriousLoss, Undo, MIN_WINDOW};
+use super::{AckEvent, Fair, Phase, Round, SpuriousLoss, Undo, A, MIN_WINDOW};
+
+/// A queue of fewer bytes marks by the bursts of its packets.
+const LEAST_MARKING: f64 = 2.0 * A;
 
 impl Fair {
     pub(super) fn on_congestion(&mut self, ack: &AckEvent, round: &Round) {
@@ -21,16 +24,39 @@ impl Fair {
             return self.begin_recovery(ack);
         }
         if matches!(self.phase, Phase::Delay) {
-            if self.follow_fallen_capacity(ack, round) {
+            if self.follow_fallen_capacity(ack, round) || self.follow_shorter_queue(ack, round) {
                 return self.begin_recovery(ack);
             }
             self.learn_shallow_buffer(ack, round);
             self.tcp_friendly.reset();
             self.enter_tcp_friendly(ack.now_ns);
         }
-        let marked = ack.marked_packets > 0;
-        self.window = self.tcp_friendly.on_congestion(self.window, marked).max(MIN_WINDOW);
+        let short = ack.marked_packets > 0 && self.marks_by_bursts(ack, round);
+        self.window = self.tcp_friendly.on_congestion(self.window, short).max(MIN_WINDOW);
         self.begin_recovery(ack);
+    }
+
+    /// Whether the queue that marked is too short for a window to follow.
+    fn marks_by_bursts(&self, ack: &AckEvent, round: &Round) -> bool {
+        let queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
+        self.window * queue_ns / (ack.min_rtt_ns as f64 + queue_ns) < LEAST_MARKING
+    }
+
+    /// Answers a mark in the phase `delay` by a shorter queue. False where a flow that grows has to be answered.
+    fn follow_shorter_queue(&mut self, ack: &AckEvent, round: &Round) -> bool {
+        if ack.marked_packets == 0
+            || self.marks_by_bursts(ack, round)
+            || !self.marks.on_mark(self.window)
+        {
+            return false;
+        }
+        let queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
+        let target_ns = self.target_ns(self.window).min(queue_ns);
+        let min_rtt_ns = ack.min_rtt_ns as f64;
+        self.window *= (min_rtt_ns + target_ns) / (min_rtt_ns + queue_ns);
+        self.window = self.window.max(MIN_WINDOW);
+        self.restart_delay();
+        true
     }
 
     /// A buffer that overflows at a queue near the target is shallow.
