@@ -39,6 +39,7 @@ impl Fair {
 
     pub(super) fn on_round(&mut self, ack: &AckEvent, round: &Round) {
         self.max_rtt_ns = self.max_rtt_ns.max(round.max_rtt_ns);
+        let refilled = std::mem::take(&mut self.refilling);
         if let Some(queue_ns) = round.queue_ns(ack.min_rtt_ns) {
             self.longest_queue.on_round(ack.now_ns, queue_ns);
         }
@@ -50,7 +51,7 @@ impl Fair {
         }
         match self.phase {
             Phase::Startup(_) | Phase::Hold(_) => {}
-            Phase::Delay => self.follow_queue(ack, round),
+            Phase::Delay => self.follow_queue(ack, round, refilled),
             Phase::TcpFriendly => {
                 let delivery_bps = self.delivery_rate.bps(self.rtt_ns);
                 self.window = self.tcp_friendly.on_round(delivery_bps, self.window);
@@ -62,7 +63,7 @@ impl Fair {
         }
     }
 
-    fn follow_queue(&mut self, ack: &AckEvent, round: &Round) {
+    fn follow_queue(&mut self, ack: &AckEvent, round: &Round, refilled: bool) {
         let Some(queue_ns) = round.queue_ns(ack.min_rtt_ns) else { return };
         let target_ns = self.target_ns(self.window);
         self.max_queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
@@ -72,7 +73,7 @@ impl Fair {
         if self.empty_rounds > 3 {
             step *= f64::from(1_u32 << (self.empty_rounds - 3).min(10));
         }
-        if std::mem::take(&mut self.refilling) {
+        if refilled {
             // The round began with an empty queue.
             step = step.min(0.0);
         }
