@@ -104,6 +104,27 @@ fn a_mark_reduces_the_window_once_a_round_trip() {
 }
 
 #[test]
+fn marks_of_packets_that_return_after_a_drain_say_nothing_and_later_ones_do() {
+    for beside_others in [false, true] {
+        let mut path = Path::new(100.0);
+        if beside_others {
+            path.fair.enter_tcp_friendly(0);
+            path.fair.tcp_friendly.hold(path.fair.window);
+        }
+        let drained = path.ack(0, 0);
+        path.fair.on_drained(&drained, false, true, false);
+        path.round += 1;
+        for answered in [false, true] {
+            let before = path.packets();
+            let marked = AckEvent { marked_packets: 1, ..path.ack(0, 0) };
+            path.round(&marked);
+            let fell = path.packets() < 0.9 * before;
+            assert_eq!(fell, answered, "beside others: {beside_others}, {}", path.packets());
+        }
+    }
+}
+
+#[test]
 fn a_path_that_stops_for_a_moment_changes_nothing_and_one_that_keeps_stopping_counts() {
     let in_a_row = |path: &Path| AckEvent { lost_squares: 900, ..path.ack(5 * MS, 30) };
     let mut path = Path::new(100.0);
