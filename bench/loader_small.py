@@ -42,7 +42,7 @@ FILES_PFS, FILES_PFS_QUICK = 6_000, 600
 BYTES = 4096
 DIRECTORIES = 50
 TURNS = 5
-THREADS = 64
+THREADS = 96
 """As many as the loader starts at most."""
 
 SEED = 7

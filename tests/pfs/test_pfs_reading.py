@@ -11,7 +11,8 @@ import pytest
 from harness import Waystage
 from pfs_support import FAST, MADE_UP, Mount, busy, counted, run
 from waystage._native import read_layout
-from waystage.loader import Loader
+from waystage.catalog import BuildOptions, build
+from waystage.loader import FileNotLoaded, Loader
 from waystage.loader.files import file_set
 from waystage.worlds.lab import pfs
 
@@ -74,6 +75,43 @@ def test_a_loader_asks_for_no_attributes_that_the_open_told(mount: Mount, point:
             assert sum(len(data) for _, data in loader) == 25 * 300_000
         asked = {kind: number - before[kind] for kind, number in counted(made).items()}
     assert {kind: number for kind, number in asked.items() if number} == {"open": 25, "close": 25}
+
+
+def test_small_files_of_a_catalog_cost_an_open_and_a_close(mount: Mount, point: Path, tmp_path: Path) -> None:
+    mount()
+    build(point, tmp_path / "catalog", BuildOptions())
+    pfs.unmount(point)
+    made = mount(FAST + MADE_UP + "client: {pages: direct}\n")
+    files = file_set(tmp_path / "catalog")
+    for epoch in range(3):
+        pfs.reset(made)
+        with Loader(files, epoch=epoch) as loader:
+            assert sum(len(data) for _, data in loader) == 25 * 300_000
+        asked = counted(made)
+        assert asked.pop("lookup") == (3 if epoch == 0 else 0), "of the directories"
+        assert {kind: number for kind, number in asked.items() if number} == {"open": 25, "close": 25}
+
+
+@pytest.mark.parametrize("now", [0, 999, 1001, 900_000])
+def test_another_size_is_seen_though_the_client_knows_the_old_one(
+    mount: Mount, point: Path, tmp_path: Path, now: int
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_bytes(b"o" * 1000)
+    mount(FAST + "client: {pages: direct}\n", folder=folder)
+    build(point, tmp_path / "catalog", BuildOptions())
+    files = file_set(tmp_path / "catalog")
+    assert [len(data) for _, data in Loader(files)] == [1000]
+    with (folder / "file").open("r+b") as file:
+        file.truncate(now)
+        file.seek(0)
+        file.write(b"n" * now)
+    with pytest.raises(FileNotLoaded, match=f"it has {now} bytes, and 1000 were recorded"):
+        list(Loader(files))
+    with Loader(files, resized="deliver") as loader:
+        assert [data for _, data in loader] == [b"n" * now]
+        assert loader.counts()["stale"] == 1
 
 
 def test_a_read_takes_what_its_target_takes(mount: Mount, files: list[Path]) -> None:

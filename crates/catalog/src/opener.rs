@@ -6,7 +6,8 @@
 //! Must not know: how catalogs are stored, what is read from the files.
 //!
 //! A check costs one statx(2) on the open file, besides the opening that a reader needs anyhow, and on a file system
-//! that keeps generations of layouts one attribute. No path leads out of the root: neither `..` nor symbolic links
+//! that keeps generations of layouts one attribute. Readers of small files spare network file systems the message of
+//! that statx: they compare what the open brought, and see the size from what is read. No path leads out of the root: neither `..` nor symbolic links
 //! are followed.
 
 use std::io;
@@ -26,7 +27,7 @@ use crate::layout::Layout;
 use crate::layouts::{LayoutMethod, Layouts, Objects};
 use crate::paths::string;
 use crate::root::Root;
-use crate::stat::{stat_name, stat_open, stat_to_read};
+use crate::stat::{stat_asked, stat_known, stat_name, stat_open, stat_to_read};
 
 /// Stale paths that are kept to be refreshed; more are only counted, and the complete tree is to be refreshed.
 const STALE_PATHS: usize = 100_000;
@@ -134,7 +135,54 @@ impl CheckedTree {
     /// # Errors
     /// Where there is no such file, or it cannot be opened; counted as stale like all that differs.
     pub fn open_file(&self, path: &[u8], recorded: &Recorded) -> Result<Opened, OpenFailed> {
-        let opened = self.opened(path, recorded);
+        self.counted(path, self.opened(path, recorded, |file| stat_to_read(file)))
+    }
+
+    /// The same without asking a file server for attributes, as long as those that the open brought are as recorded:
+    /// on Lustre a message less, of three. The size is to be seen from what is read, and where it differs,
+    /// [`CheckedTree::look_again`] is to be called.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_as_known(&self, path: &[u8], recorded: &Recorded) -> Result<Opened, OpenFailed> {
+        let stat = |file: &OwnedFd| {
+            let known = stat_known(file)?;
+            let holds = compare(recorded, &known, recorded.generation).is_empty();
+            if holds {
+                Ok(known)
+            } else {
+                stat_asked(file)
+            }
+        };
+        self.counted(path, self.opened(path, recorded, stat))
+    }
+
+    /// Hold an open file against its entry once more, with what the server says now.
+    ///
+    /// # Errors
+    /// Those of statx(2).
+    pub fn look_again(
+        &self,
+        path: &[u8],
+        recorded: &Recorded,
+        opened: &mut Opened,
+    ) -> Result<(), Errno> {
+        opened.stat = stat_asked(&opened.file)?;
+        let now = compare(recorded, &opened.stat, recorded.generation);
+        if opened.differences.is_empty() && !now.is_empty() {
+            opened.differences = now;
+            opened.layout =
+                self.layouts.of_open(opened.file.as_fd(), opened.stat.stx_size).ok().flatten();
+            self.count_stale(now, || path.to_vec());
+        }
+        Ok(())
+    }
+
+    fn counted(
+        &self,
+        path: &[u8],
+        opened: Result<Opened, OpenFailed>,
+    ) -> Result<Opened, OpenFailed> {
         let differences = match &opened {
             Ok(opened) => opened.differences,
             Err(failed) => failed.differences,
@@ -143,11 +191,15 @@ impl CheckedTree {
         opened
     }
 
-    fn opened(&self, path: &[u8], recorded: &Recorded) -> Result<Opened, OpenFailed> {
+    fn opened(
+        &self,
+        path: &[u8],
+        recorded: &Recorded,
+        stat: impl FnOnce(&OwnedFd) -> Result<Statx, Errno>,
+    ) -> Result<Opened, OpenFailed> {
         let failed = |error| OpenFailed { differences: of_error(error), error };
         let file = self.root.readable(path).map_err(failed)?;
-        let stat = stat_to_read(&file);
-        let stat = stat.map_err(failed)?;
+        let stat = stat(&file).map_err(failed)?;
         if kind(stat.stx_mode) != REGULAR {
             return Err(OpenFailed { differences: Differences::TYPE, error: Errno::INVAL });
         }
@@ -321,9 +373,12 @@ impl CheckedTree {
 
     fn count(&self, differences: Differences, path: impl FnOnce() -> Vec<u8>) {
         self.checked.fetch_add(1, Ordering::Relaxed);
-        if differences.is_empty() {
-            return;
+        if !differences.is_empty() {
+            self.count_stale(differences, path);
         }
+    }
+
+    fn count_stale(&self, differences: Differences, path: impl FnOnce() -> Vec<u8>) {
         for (counter, (kind, _)) in self.by_kind.iter().zip(Differences::ALL) {
             if differences.contains(kind) {
                 counter.fetch_add(1, Ordering::Relaxed);

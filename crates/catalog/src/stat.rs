@@ -26,3 +26,16 @@ pub(crate) fn stat_open(fd: impl AsFd) -> Result<Statx, Errno> {
 pub(crate) fn stat_to_read(fd: impl AsFd) -> Result<Statx, Errno> {
     statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME))
 }
+
+/// The same as far as the client of the file system knows them: no server is asked (statx(2), `AT_STATX_DONT_SYNC`).
+/// What an open brought is known. Of a file that is being written the size and times may be old.
+pub(crate) fn stat_known(fd: impl AsFd) -> Result<Statx, Errno> {
+    let how = AtFlags::EMPTY_PATH.union(AtFlags::STATX_DONT_SYNC);
+    statx(fd, c"", how, StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME))
+}
+
+/// The same as the server says now, whatever the client knows (`AT_STATX_FORCE_SYNC`).
+pub(crate) fn stat_asked(fd: impl AsFd) -> Result<Statx, Errno> {
+    let how = AtFlags::EMPTY_PATH.union(AtFlags::STATX_FORCE_SYNC);
+    statx(fd, c"", how, StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME))
+}

@@ -14,6 +14,10 @@ const KEPT_BYTES: usize = 256 << 20;
 /// The smallest buffer: a page, as files are read in pages anyway.
 const SMALLEST: usize = 4 << 10;
 
+/// What each buffer of the pool has room for above its power of two, so that a file of exactly that many bytes can be
+/// read with the byte behind its end.
+const SLACK: usize = 64;
+
 /// Buffers that wait to be used again.
 #[derive(Debug, Default)]
 pub struct Pool {
@@ -31,7 +35,7 @@ impl Pool {
     /// An empty buffer with room for `length` bytes; None where memory is short.
     #[must_use]
     pub fn take(self: &Arc<Self>, length: usize) -> Option<Buffer> {
-        let size = length.max(SMALLEST).checked_next_power_of_two()?;
+        let size = length.saturating_sub(SLACK).max(SMALLEST).checked_next_power_of_two()?;
         let kept = {
             let mut free = self.free.lock();
             let kept = free.by_size.get_mut(class(size)).and_then(Vec::pop);
@@ -42,7 +46,7 @@ impl Pool {
             Some(kept) => kept,
             None => {
                 // Large ones are made to measure: a power of two would waste up to half.
-                let size = if size > LARGE { length } else { size };
+                let size = if size > LARGE { length } else { size + SLACK };
                 let mut fresh = Vec::new();
                 fresh.try_reserve_exact(size).ok()?;
                 fresh
@@ -52,13 +56,13 @@ impl Pool {
     }
 
     fn give_back(&self, mut bytes: Vec<u8>) {
-        let size = bytes.capacity();
+        let size = bytes.capacity().saturating_sub(SLACK);
         if !(SMALLEST..=LARGE).contains(&size) || !size.is_power_of_two() {
             return;
         }
         bytes.clear();
         let mut free = self.free.lock();
-        if free.bytes + size > KEPT_BYTES {
+        if free.bytes + bytes.capacity() > KEPT_BYTES {
             return;
         }
         let class = class(size);
@@ -66,8 +70,8 @@ impl Pool {
             free.by_size.resize_with(class + 1, Vec::new);
         }
         if free.by_size[class].len() < KEPT_OF_A_SIZE {
+            free.bytes += bytes.capacity();
             free.by_size[class].push(bytes);
-            free.bytes += size;
         }
     }
 }
@@ -109,6 +113,11 @@ mod tests {
         let other = pool.take(8000).expect("memory");
         assert_eq!((other.bytes.as_ptr(), other.bytes.len()), (at, 0));
         assert!(other.bytes.capacity() >= 8000);
+        let page = pool.take(4097).expect("memory");
+        assert!(
+            (4097..8192).contains(&page.bytes.capacity()),
+            "a page and a byte take no two pages"
+        );
     }
 
     #[test]

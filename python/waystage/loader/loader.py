@@ -33,7 +33,7 @@ PIECE_BYTES = 4 << 20
 NUMBERS = 2**64
 """The data plane uses 64-bit numbers."""
 
-LOADERS = 64
+LOADERS = 96
 """Outstanding reads; more of them are faster on storage that answers late, however few cores there are. Of files in memory
 no more are read at once than there are cores."""
 

@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use parking_lot::RwLock;
-use rustix::fs::{fstat, fstatfs, FileType};
+use rustix::fs::{fstatfs, FileType};
 
 use super::reader::{LayoutReader, OpenFile};
 use super::{beegfs, ceph, gfarm, gluster, local, lustre, Layout, LayoutError};
+use crate::stat::stat_known;
 
 /// Every kind of file system. Catalogs number layouts by this order: append, never reorder.
 pub static READERS: [&dyn LayoutReader; 6] = [
@@ -105,14 +106,16 @@ impl FileSystems {
     /// Where the file system fails, or its answer is not a layout.
     pub fn layout_of(&self, fd: impl AsFd) -> Result<Option<Layout>, LayoutError> {
         let fd = fd.as_fd();
-        let stat = fstat(fd).map_err(|error| LayoutError::io("fstat", error))?;
-        let directory = match FileType::from_raw_mode(stat.st_mode) {
+        // Neither the type nor the device changes: no server is asked.
+        let stat = stat_known(fd).map_err(|error| LayoutError::io("statx", error))?;
+        let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        let directory = match FileType::from_raw_mode(stat.stx_mode.into()) {
             FileType::RegularFile => false,
             FileType::Directory => true,
             _ => return Ok(None),
         };
-        let file = OpenFile { fd, device: stat.st_dev, directory };
-        match self.serving(stat.st_dev, fd)? {
+        let file = OpenFile { fd, device, directory };
+        match self.serving(device, fd)? {
             Served::By(reader) => reader.read(&file),
             Served::Unknown(misses) => self.find_out(misses, &file),
             Served::Without => Ok(None),

@@ -1,19 +1,24 @@
 //! Reads one piece: opens and checks the file, and handles one that changed since it was recorded.
 
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
-use waystage_catalog::check::Differences;
+use waystage_catalog::check::{Differences, Recorded};
 use waystage_catalog::{CheckedTree, OpenFailed, Opened};
 
-use super::region::{append, Region};
+use super::region::{append, append_to_end, Region};
 use crate::buffer::{Buffer, Pool};
 use crate::error::{Failure, Trouble};
 use crate::files::{Extent, Files};
 use crate::plan::Delivery;
 use crate::schedule::Rules;
 use crate::stream::Item;
+
+/// Files of up to this many bytes are read to their end, which tells their size: a file server need not be asked for
+/// it. For larger files that message costs little, and the read behind the end might be a request of its own.
+const READ_TO_END: u64 = 512 << 10;
 
 /// The files, and the rules for reading them.
 pub(super) struct Source {
@@ -97,24 +102,55 @@ fn alone(
     extent: Extent,
     last: &mut OpenedFile,
 ) -> Result<Outcome, Failure> {
-    let whole = source.delivery == Delivery::Files;
-    if whole || last.as_ref().is_none_or(|(file, _)| *file != item.file) {
-        *last = Some((item.file, open(source, item.file)?));
+    if source.delivery == Delivery::Files {
+        if source.files.size(item.file) <= READ_TO_END {
+            return small(source, item.file);
+        }
+        return as_it_is(source, item.file, &open(source, item.file, CheckedTree::open_file)?);
+    }
+    if last.as_ref().is_none_or(|(file, _)| *file != item.file) {
+        *last = Some((item.file, open(source, item.file, CheckedTree::open_file)?));
     }
     let Some((_, opened)) = last.as_ref() else { return Ok(nothing()) };
     let now = opened.stat.stx_size;
     as_recorded(source, item.file, now)?;
-    let range =
-        if whole { Some((0, now)) } else { part(extent, source.files.size(item.file), now) };
-    let Some((offset, length)) = range else { return Ok(nothing()) };
+    let Some((offset, length)) = part(extent, source.files.size(item.file), now) else {
+        return Ok(nothing());
+    };
     if length > extent.length {
         within_memory(source, item.file, length)?;
     }
-    let read = contents(source, item.file, opened, offset, length);
-    if whole {
-        *last = None;
+    contents(source, item.file, opened, offset, length)
+}
+
+/// A small file. Where it is not what was recorded, it is looked at again and read anew.
+fn small(source: &Source, file: u32) -> Result<Outcome, Failure> {
+    let mut opened = open(source, file, CheckedTree::open_as_known)?;
+    let recorded = source.files.size(file);
+    if opened.stat.stx_size == recorded {
+        let mut buffer = memory(source, file, recorded)?;
+        let wanted = recorded as usize;
+        let there = append_to_end(&opened.file, &mut buffer.bytes, wanted)
+            .map_err(|error| unreadable(source, file, error))?;
+        if there {
+            return Ok(Outcome { bytes: Ok(Some(buffer)), read: recorded, shrunk: false });
+        }
+        let path = source.files.path(file);
+        let (tree, entry) = (&source.tree, source.files.recorded(file));
+        tree.look_again(path.as_os_str().as_bytes(), entry, &mut opened)
+            .map_err(|error| unreadable(source, file, error))?;
     }
-    read
+    as_it_is(source, file, &opened)
+}
+
+/// A whole file, of as many bytes as its attributes say.
+fn as_it_is(source: &Source, file: u32, opened: &Opened) -> Result<Outcome, Failure> {
+    let now = opened.stat.stx_size;
+    as_recorded(source, file, now)?;
+    if now > source.files.size(file) {
+        within_memory(source, file, now)?;
+    }
+    contents(source, file, opened, 0, now)
 }
 
 /// Whether a file of `now` bytes may be delivered.
@@ -148,7 +184,7 @@ fn together(
     extent: Extent,
     assembly: &Arc<Assembly>,
 ) -> Result<Outcome, Failure> {
-    let opened = assembly.opened.get_or_init(|| open(source, item.file));
+    let opened = assembly.opened.get_or_init(|| open(source, item.file, CheckedTree::open_file));
     let planned = source.files.size(item.file);
     let mut read = 0;
     if let Ok(opened) = opened {
@@ -201,12 +237,8 @@ fn contents(
     offset: u64,
     length: u64,
 ) -> Result<Outcome, Failure> {
-    let buffer = usize::try_from(length).ok().and_then(|n| Some((source.pool.take(n)?, n)));
-    let Some((mut buffer, wanted)) = buffer else {
-        let message = format!("{length} bytes are more than memory has");
-        return Err(Failure { path: source.files.path(file), trouble: Trouble::Grown, message });
-    };
-    append(&opened.file, &mut buffer.bytes, wanted, offset)
+    let mut buffer = memory(source, file, length)?;
+    append(&opened.file, &mut buffer.bytes, length as usize, offset)
         .map_err(|error| unreadable(source, file, error))?;
     let read = buffer.bytes.len() as u64;
     if read < length && !source.resized {
@@ -218,6 +250,16 @@ fn contents(
     Ok(Outcome { bytes: Ok(Some(buffer)), read, shrunk: read < length })
 }
 
+/// An empty buffer with room for `length` bytes, and for one more.
+fn memory(source: &Source, file: u32, length: u64) -> Result<Buffer, Failure> {
+    let room = usize::try_from(length).ok().and_then(|n| n.checked_add(1));
+    room.and_then(|room| source.pool.take(room)).ok_or_else(|| Failure {
+        path: source.files.path(file),
+        trouble: Trouble::Grown,
+        message: format!("{length} bytes are more than memory has"),
+    })
+}
+
 /// A file that has grown is not to take more memory than everything together was meant to.
 fn within_memory(source: &Source, file: u32, length: u64) -> Result<(), Failure> {
     if length <= source.memory_bytes {
@@ -227,10 +269,12 @@ fn within_memory(source: &Source, file: u32, length: u64) -> Result<(), Failure>
     Err(Failure { path: source.files.path(file), trouble: Trouble::Grown, message })
 }
 
-fn open(source: &Source, file: u32) -> Result<Opened, Failure> {
-    use std::os::unix::ffi::OsStrExt;
+/// [`CheckedTree::open_file`] or [`CheckedTree::open_as_known`].
+type Open = fn(&CheckedTree, &[u8], &Recorded) -> Result<Opened, OpenFailed>;
+
+fn open(source: &Source, file: u32, open: Open) -> Result<Opened, Failure> {
     let path = source.files.path(file);
-    let opened = source.tree.open_file(path.as_os_str().as_bytes(), source.files.recorded(file));
+    let opened = open(&source.tree, path.as_os_str().as_bytes(), source.files.recorded(file));
     opened.map_err(|OpenFailed { differences, error }| {
         let (trouble, message) = if differences.contains(Differences::MISSING) {
             (Trouble::Vanished, "it is no longer there".to_owned())

@@ -15,8 +15,19 @@ pub(super) fn fill(
     into: &mut [MaybeUninit<u8>],
     offset: u64,
 ) -> Result<usize, Errno> {
+    let enough = into.len();
+    fill_until(file, into, offset, enough)
+}
+
+/// The same, done with the read after which there are `enough` bytes.
+fn fill_until(
+    file: impl AsFd,
+    into: &mut [MaybeUninit<u8>],
+    offset: u64,
+    enough: usize,
+) -> Result<usize, Errno> {
     let mut done = 0;
-    while done < into.len() {
+    while done < enough {
         match pread(&file, &mut into[done..], offset + done as u64) {
             Ok(([], _)) => break,
             Ok((read, _)) => done += read.len(),
@@ -25,6 +36,23 @@ pub(super) fn fill(
         }
     }
     Ok(done)
+}
+
+/// Append a file of `length` bytes to an empty buffer that has room for one byte more; whether the file has this
+/// length. A read that ends at it is taken for the end of the file: it was asked for more.
+pub(super) fn append_to_end(
+    file: impl AsFd,
+    buffer: &mut Vec<u8>,
+    length: usize,
+) -> Result<bool, Errno> {
+    let into = &mut buffer.spare_capacity_mut()[..=length];
+    let read = fill_until(file, into, 0, length)?;
+    // SAFETY: the buffer was empty, and `fill_until` has written its first `read` bytes, which are within its capacity.
+    #[allow(unsafe_code)]
+    unsafe {
+        buffer.set_len(read);
+    }
+    Ok(read == length)
 }
 
 /// Append at most `length` bytes of a file to an empty buffer that has room for them.
