@@ -1,4 +1,4 @@
-"""The entries of a catalog in pieces: while one is worked on, the next is decoded and some after it read from disk.
+"""The entries of a catalog in pieces: while one is worked on, the next are decoded and some after them read from disk.
 
 Arrives: the files of the catalog's parts, with the columns to read of each, and a condition.
 Leaves: batches of entries for which it holds, in the catalog's order.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,9 @@ COLUMNS_AT_ONCE = 48
 HOLDS = "which holds"
 """A column for the condition, beside those of a catalog."""
 
+DECODED_AHEAD = 2
+"""Pieces that are decoded while one is worked on, each in a thread: one leaves cores idle between its steps."""
+
 STEPS_AHEAD = 8
 """Pieces that the kernel is asked to fetch before they are decoded: some 20 MB of two columns, enough for a disk to be
 busy all the time."""
@@ -47,17 +50,15 @@ def scan(sources: Iterable[Source], which: pc.Expression | None, rows: int) -> I
 
     Raises CatalogError where a file is corrupted, or what Arrow raises.
     """
-    tables = _tables(sources, which)
-    table = next(tables, None)
-    if table is None:
-        return
     # Arrow's own scanner reads ahead of a slow reader by up to a GB; so it is asked for a little at a time.
-    with ThreadPoolExecutor(1, "waystage-scan") as reader:
-        while table is not None:
-            following = reader.submit(next, tables, None)
-            kept = table if which is None else table.drop_columns(HOLDS).filter(table[HOLDS])
-            yield from plausible(kept).to_batches(max_chunksize=rows)
-            table = following.result()
+    with ThreadPoolExecutor(DECODED_AHEAD, "waystage-scan") as readers:
+        decoded: deque[Future[pa.Table]] = deque()
+        for step in _read_ahead(_steps(sources, which)):
+            decoded.append(readers.submit(step.read, which))
+            if len(decoded) > DECODED_AHEAD:
+                yield from decoded.popleft().result().to_batches(max_chunksize=rows)
+        while decoded:
+            yield from decoded.popleft().result().to_batches(max_chunksize=rows)
 
 
 @dataclass(frozen=True)
@@ -78,21 +79,22 @@ class _Step:
         self.file.check(self.groups, self.columns)
         together = ds.FileSystemDataset(self.fragments, ENTRIES, self.fragments[0].format)
         if which is None:
-            return together.to_table(self.columns)
+            return plausible(together.to_table(self.columns))
         # Twice as fast as Arrow's own filter of a scan, which cuts each column into pieces of some hundred rows.
         names = ENTRIES.names if self.columns is None else self.columns
-        return together.to_table({**{name: pc.field(name) for name in names}, HOLDS: which})
+        table = together.to_table({**{name: pc.field(name) for name in names}, HOLDS: which})
+        return plausible(table.drop_columns(HOLDS).filter(table[HOLDS]))
 
 
-def _tables(sources: Iterable[Source], which: pc.Expression | None) -> Iterator[pa.Table]:
+def _read_ahead(steps: Iterable[_Step]) -> Iterator[_Step]:
+    """The same steps, of which the kernel fetches some before they are decoded."""
     ahead: deque[_Step] = deque()
-    for step in _steps(sources, which):
+    for step in steps:
         step.file.read_ahead(step.groups, step.columns)
         ahead.append(step)
         if len(ahead) > STEPS_AHEAD:
-            yield ahead.popleft().read(which)
-    while ahead:
-        yield ahead.popleft().read(which)
+            yield ahead.popleft()
+    yield from ahead
 
 
 def _steps(sources: Iterable[Source], which: pc.Expression | None) -> Iterator[_Step]:
