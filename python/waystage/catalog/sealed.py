@@ -36,6 +36,9 @@ column chunks'."""
 TAIL = 8
 """Bytes behind the footer: its length, and Parquet's mark."""
 
+FEW_VALUES = 300_000
+"""Values that are decoded before another thread has begun."""
+
 MARK = b"PAR1"
 
 DAMAGE = (
@@ -194,12 +197,13 @@ class HeldFile:
             raise self._damaged(error) from None
         return self._completed(table, names)
 
-    def read_here(self, columns: Sequence[str], words: Sequence[str]) -> pa.Table:
-        """All row groups, which were checked, in the calling thread alone."""
+    def read_at_once(self, columns: Sequence[str], words: Sequence[str]) -> pa.Table:
+        """All row groups, which were checked; few values in the calling thread alone, else a column a thread."""
         try:
             file = self._parquet(tuple(words))
             there = [name for name in columns if name in file.schema_arrow.names]
-            table = file.read_row_groups(range(self.groups), columns=there, use_threads=False)
+            shared = self.rows * len(there) > FEW_VALUES
+            table = file.read_row_groups(range(self.groups), columns=there, use_threads=shared)
             table = self._completed(table, columns)
             wanted = pa.schema([self._schema.field(name) for name in columns])
             return table if table.schema.equals(wanted) else table.cast(wanted)

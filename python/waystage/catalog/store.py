@@ -52,8 +52,8 @@ __all__ = [
 ]
 
 SMALL_VALUES = 1 << 22
-"""Values that the calling thread decodes in less time than Arrow's scanner takes to share them out, which also reads each
-footer anew: some milliseconds."""
+"""Values that are decoded in less time than Arrow's scanner takes to share them out, which also reads each footer anew:
+some milliseconds."""
 
 ATTEMPTS = 1000
 """How often a catalog may be replaced while it is opened."""
@@ -112,7 +112,7 @@ class Catalog:
                 table = self._dataset(self._entries).to_table(columns=columns)
             else:
                 empty = ENTRIES.empty_table().select(names)
-                table = pa.concat_tables([empty, *(file.read_here(names, WORDS) for file in self._entries)])
+                table = pa.concat_tables([empty, *(file.read_at_once(names, WORDS) for file in self._entries)])
             return plausible(table)
 
     def batches(
