@@ -7,8 +7,8 @@
 //!
 //! A check costs one statx(2) on the open file, besides the opening that a reader needs anyhow, and on a file system
 //! that keeps generations of layouts one attribute. Readers of small files spare network file systems the message of
-//! that statx: they compare what the open brought, and see the size from what is read. No path leads out of the root: neither `..` nor symbolic links
-//! are followed.
+//! that statx: they compare what the open brought, and see the size from what is read. No path leads out of the root:
+//! neither `..` nor symbolic links are followed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -17,7 +17,7 @@ use crate::schedule::Rules;
 use crate::stream::Item;
 
 /// Files of up to this many bytes are read to their end, which tells their size: a file server need not be asked for
-/// it. For larger files that message costs little, and the read behind the end might be a request of its own.
+/// it. For larger files that message costs little, and the read behind the end might be a separate request.
 const READ_TO_END: u64 = 512 << 10;
 
 /// The files, and the rules for reading them.
