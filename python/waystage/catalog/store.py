@@ -112,7 +112,9 @@ class Catalog:
                 table = self._dataset(self._entries).to_table(columns=columns)
             else:
                 empty = ENTRIES.empty_table().select(names)
-                table = pa.concat_tables([empty, *(file.read_at_once(names, WORDS) for file in self._entries)])
+                table = pa.concat_tables(
+                    [empty, *(file.read_at_once(names, WORDS) for file in self._entries)]
+                )
             return plausible(table)
 
     def batches(
