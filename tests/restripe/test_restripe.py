@@ -33,6 +33,8 @@ pytestmark = pytest.mark.lab
 Run = Callable[..., Ran]
 JOURNAL = ".waystage-copy-77617973746167652d72657374726970"
 LAYOUT = "stripes=3,stripe_size=128Ki"
+PIECE = 1 << 20
+"""What is copied at once. Before the first piece, another temporary file of one byte tries the file system."""
 
 
 @pytest.fixture
@@ -155,7 +157,7 @@ def test_a_writer_that_comes_meanwhile_finds_its_file(tree: Path, waystage: Run)
     (tree / "file").write_bytes(random.Random(2).randbytes(30_000_000))
     running = start(tree, "--bandwidth-limit", "1M")
     try:
-        wait_for(lambda: written(tree) > 0)
+        wait_for(lambda: written(tree) >= PIECE)
         with (tree / "file").open("r+b") as file:
             file.write(b"written meanwhile")
         _, errors = running.communicate(timeout=WAIT_S)
@@ -190,7 +192,7 @@ def test_two_at_once_and_a_copy_beside_it(tree: Path, waystage: Run, tmp_path: P
     (tree / "file").write_bytes(b"x" * 60_000_000)
     running = start(tree, "--bandwidth-limit", "1M")
     try:
-        wait_for(lambda: written(tree) > 0)
+        wait_for(lambda: written(tree) >= PIECE)
         busy = waystage("restripe", tree, "--layout", LAYOUT).expect(6)
         assert "being restriped by another process" in busy.err
         # What restriping makes for itself is no file of the user's.
