@@ -177,9 +177,9 @@ fn small_pieces_are_given_together_once_they_are_known_to_be_quick() {
         assert_eq!(seen, (0..1000).collect::<Vec<_>>());
         most
     };
-    assert_eq!(given(200_000), 1, "slower than what is read together");
-    let quick = given(5_000);
-    assert!((15..=25).contains(&quick), "{quick} pieces of 5 us in 100 us");
+    assert_eq!(given(500_000), 1, "slower than what is read together");
+    let quick = given(10_000);
+    assert!((20..=30).contains(&quick), "{quick} pieces of 10 us in 250 us");
 }
 
 #[test]
