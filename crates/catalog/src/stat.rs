@@ -21,21 +21,22 @@ pub(crate) fn stat_open(fd: impl AsFd) -> Result<Statx, Errno> {
     statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
 
-/// The attributes of an open file but its access time: network and FUSE file systems ask the server for that after each
-/// read, and for the others only when they do not know them from the open.
+/// Basic attributes but the access time: network and FUSE file systems ask the server for that after each read, and for
+/// the others only when they do not know them from the open.
+const TO_READ: StatxFlags = StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME);
+
+/// The attributes of an open file but its access time.
 pub(crate) fn stat_to_read(fd: impl AsFd) -> Result<Statx, Errno> {
-    statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME))
+    statx(fd, c"", AtFlags::EMPTY_PATH, TO_READ)
 }
 
-/// The same as far as the client of the file system knows them: no server is asked (statx(2), `AT_STATX_DONT_SYNC`).
-/// What an open brought is known. Of a file that is being written the size and times may be old.
+/// The same from the client's cache, without a request to the server (statx(2), `AT_STATX_DONT_SYNC`). An open fills
+/// the cache. Of a file that is being written the size and times may be old.
 pub(crate) fn stat_known(fd: impl AsFd) -> Result<Statx, Errno> {
-    let how = AtFlags::EMPTY_PATH.union(AtFlags::STATX_DONT_SYNC);
-    statx(fd, c"", how, StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME))
+    statx(fd, c"", AtFlags::EMPTY_PATH.union(AtFlags::STATX_DONT_SYNC), TO_READ)
 }
 
-/// The same as the server says now, whatever the client knows (`AT_STATX_FORCE_SYNC`).
+/// The same from the server, past the client's cache (`AT_STATX_FORCE_SYNC`).
 pub(crate) fn stat_asked(fd: impl AsFd) -> Result<Statx, Errno> {
-    let how = AtFlags::EMPTY_PATH.union(AtFlags::STATX_FORCE_SYNC);
-    statx(fd, c"", how, StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME))
+    statx(fd, c"", AtFlags::EMPTY_PATH.union(AtFlags::STATX_FORCE_SYNC), TO_READ)
 }
