@@ -60,6 +60,8 @@ struct State {
     /// For each target: its readers, and since when it has had any.
     readers: Vec<(u32, Instant)>,
     sleeping: u32,
+    /// Those that sleep because they found no work.
+    hungry: u32,
     reading: u32,
     /// Loaders among those that read, without the consumer.
     loading: u32,
@@ -139,6 +141,7 @@ impl Coordinator {
                 counts,
                 readers: vec![(0, began); targets],
                 sleeping: 0,
+                hungry: 0,
                 reading: 0,
                 loading: 0,
                 owed: false,
@@ -394,10 +397,7 @@ impl Coordinator {
     fn release(&self, held: u64) {
         let mut state = self.state.lock();
         state.scheduler.release(held);
-        // Not always: a loader that wakes to find no room again costs more than it brings.
-        if state.sleeping > 0 && (state.reading == 0 || state.scheduler.has_room()) {
-            self.wake_for_work(&state);
-        }
+        self.wake_for_room(&mut state);
     }
 
     pub(super) fn progress(&self) -> Progress {

@@ -59,7 +59,7 @@ pub(super) fn read(
     let jobs = std::mem::take(&mut batch.jobs);
     let mut read = Vec::with_capacity(jobs.len());
     let mut handed_back = Instant::now();
-    let waits = waits_of_this_thread();
+    let mut waits = waits_of_this_thread();
     for job in jobs {
         if let Some(gate) = gate {
             let length = job.extent.length;
@@ -78,11 +78,15 @@ pub(super) fn read(
         read.push((job, outcome));
         // The storage may be slower than it was.
         if handed_back.elapsed() > TOGETHER {
-            coordinator.done(&mut read, waits_of_this_thread() > waits);
+            let waited = waits_of_this_thread() > waits;
+            batch.waited |= waited;
+            coordinator.done(&mut read, waited);
             handed_back = Instant::now();
+            // A wait for another loader or the consumer is none for the storage.
+            waits = waits_of_this_thread();
         }
     }
-    batch.waited = waits_of_this_thread() > waits;
+    batch.waited |= waits_of_this_thread() > waits;
     coordinator.batch_done(number, &batch, &mut read);
     Ok(())
 }

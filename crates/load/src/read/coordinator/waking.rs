@@ -32,7 +32,9 @@ impl Coordinator {
                     }
                     // There may be work for one of those that slept because this one worked.
                     self.wake_owed(&mut state);
+                    state.hungry += 1;
                     self.sleep(&mut state);
+                    state.hungry -= 1;
                 }
             }
         }
@@ -59,8 +61,21 @@ impl Coordinator {
         }
     }
 
+    /// Wake loaders that found no work, as memory was given back.
+    pub(super) fn wake_for_room(&self, state: &mut State) {
+        // Not always: a loader that wakes to find no room again costs more than it brings.
+        if state.hungry == 0 || state.reading > 0 && !state.scheduler.has_room() {
+            return;
+        }
+        if self.are_enough(state, 0) {
+            state.owed = true;
+        } else {
+            self.wake_for_work(state);
+        }
+    }
+
     /// Wake loaders that sleep, as there may be work.
-    pub(super) fn wake_for_work(&self, state: &State) {
+    fn wake_for_work(&self, state: &State) {
         if state.readers.len() == 1 && self.binding == Binding::Steal {
             // Any loader will do for a single target, and it wakes another where there is more than it takes.
             self.work.notify_one();
