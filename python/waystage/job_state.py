@@ -25,6 +25,8 @@ from waystage.events import (
     TrafficClass,
 )
 
+NOTHING_ASKED = FlowSettings()
+
 
 class JobInfo(msgspec.Struct, kw_only=True):
     """The known facts of a job. `staging` and `io` hold declared bytes by direction or use;
@@ -72,13 +74,15 @@ class FlowInfo(msgspec.Struct, kw_only=True):
     rate_bps: int = 0
     limited_by: str = ""
     wanted: FlowSettings = FlowSettings()
-    asked: FlowSettings = FlowSettings()
+    asked: FlowSettings = NOTHING_ASKED
     kept: int = 0
 
     @property
     def settings(self) -> FlowSettings:
         """What the engine is to keep to: both together, the lower rate, paused where either says so."""
         wanted, asked = self.wanted, self.asked
+        if asked == NOTHING_ASKED:
+            return wanted
         rates = [rate for rate in (wanted.rate_bps, asked.rate_bps) if rate is not None]
         return FlowSettings(
             version=wanted.version,

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -264,15 +265,32 @@ def test_of_many_ports_those_that_sent_most_are_drawn() -> None:
 
 
 def test_bins_of_a_timeline_are_readings_and_of_a_long_set_as_many_as_can_be_seen() -> None:
-    short = {float(at): 1.0 for at in range(24)}
-    assert figures._bins(short) == {at: (at, 1.0) for at in short}
-    long = {float(at): 1.0 for at in range(10_000)}
-    bins = figures._bins(long)
-    assert set(bins) == set(long)
-    ends = set(bins.values())
-    assert figures.MOST_BINS / 2 <= len(ends) <= figures.MOST_BINS
-    assert sum(seconds for _, seconds in ends) == sum(long.values())
-    assert all(at <= end < at + seconds for at, (end, seconds) in bins.items())
+    def bins(readings: int) -> figures._Bins:
+        at_s = np.repeat(np.arange(1.0, readings + 1), 2)  # of two ports each
+        return figures._Bins.of(at_s, np.ones_like(at_s))
+
+    short = bins(24)
+    assert short.ends_s.tolist() == short.at_s.tolist() == list(range(1, 25))
+    assert short.lengths_s.tolist() == [1.0] * 24
+    long = bins(10_000)
+    assert figures.MOST_BINS / 2 <= len(long.ends_s) <= figures.MOST_BINS
+    assert long.lengths_s.sum() == long.ends_s[-1] == 10_000
+    ends, lengths = long.ends_s[long.numbers], long.lengths_s[long.numbers]
+    assert ((long.at_s <= ends) & (ends < long.at_s + lengths)).all()
+
+
+def test_a_timeline_shows_the_mean_rate_of_each_bin() -> None:
+    one = next(s for s in samples() if s.core and s.policy == "ecmp" and s.traffic != "all")
+    second = [
+        msgspec.structs.replace(one, at_s=float(at), interval_s=1.0, bytes=125_000 * at) for at in (1, 2)
+    ]
+    found = Timelines.of(second)
+    bins = figures._Bins.of(found.numbers("at_s"), found.numbers("interval_s"))
+    assert bins.mbps(found).tolist() == [1.0, 2.0]
+    half = msgspec.structs.replace(
+        bins, numbers=np.array([0, 0]), ends_s=np.array([2.0]), lengths_s=np.array([2.0])
+    )
+    assert half.mbps(found).tolist() == [1.5]
 
 
 # -- the verdict, and the order of the page

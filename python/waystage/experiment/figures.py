@@ -11,12 +11,14 @@ Numbers in the names are those of Endo et al. 2020: Fig. 11 (times by policy), F
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from waystage.experiment.drawing import CLASS_COLOURS, COLOURS, STEP_COLOURS, new_figure, style, svg
 from waystage.experiment.results import Point, RunResult
@@ -117,38 +119,36 @@ def port_timelines(result: RunResult, timelines: Timelines, policy: str, set_ind
     A bin is a reading of the counters; of a long set as many readings as leave MOST_BINS. Of many ports those that
     sent most are drawn, MOST_PORTS; where stagings are more than bins, none is.
     """
-    by_port: dict[tuple[str, int, str], dict[str, dict[float, float]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )
-    chosen = list(timelines.where(policy=policy, set=set_index, core=True))
-    if not chosen:
+    chosen = timelines.where(policy=policy, set=set_index, core=True)
+    if not len(chosen):
         return None
-    start = min(s.at_s - s.interval_s for s in chosen)
-    bins = _bins({s.at_s: s.interval_s for s in chosen})
-    for sample in chosen:
-        at, seconds = bins[sample.at_s]
-        points = by_port[sample.node, sample.port, sample.peer][sample.traffic]
-        points[at] = points.get(at, 0.0) + sample.bytes * 8 / seconds / 1e6
-    moments = sorted({at for at, _ in bins.values()})
-    sent = {port: sum(sum(points.values()) for points in of.values()) for port, of in by_port.items()}
-    ports = sorted(sorted(sent, key=lambda port: (-sent[port], port))[:MOST_PORTS])
+    at_s, interval_s = chosen.numbers("at_s"), chosen.numbers("interval_s")
+    start = float(np.min(at_s - interval_s))
+    bins = _Bins.of(at_s, interval_s)
+    ports = chosen.busiest(MOST_PORTS)
     stagings = _stagings(result, policy, set_index, start)
+    xs = [0.0, *(bins.ends_s - start)]
     columns = 2
     rows = math.ceil(len(ports) / columns)
-    figure = Figure(figsize=(9, 1.9 * rows + 0.5), layout="constrained")
+    # Neither shared axes nor a layout by constraints: the time of both grows with the square of the plots.
+    height = 1.9 * rows + 0.9
+    figure = Figure(figsize=(9, height))
     FigureCanvasSVG(figure)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    figure.subplots_adjust(0.08, 0.45 / height, 0.985, 1 - 0.65 / height, wspace=0.04, hspace=0.3)
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    highest = 0.0
     for axes, key in zip(grid, ports, strict=False):
         style(axes)
+        of_port = chosen.where(node=key[0], port=key[1], peer=key[2])
         # A class without a sample had nothing on this port then.
-        rates = {t: [points.get(at, 0.0) for at in moments] for t, points in sorted(by_port[key].items())}
-        xs = [0.0, *(at - start for at in moments)]
-        floor = [0.0] * len(moments)
+        rates = {t: bins.mbps(of_port.where(traffic=t)) for t in sorted(of_port.distinct("traffic"))}
+        floor = np.zeros(len(bins.ends_s))
         for traffic in (t for t in rates if t != "all"):
-            top = [below + rate for below, rate in zip(floor, rates[traffic], strict=True)]
+            top = floor + rates[traffic]
             steps = {"step": "pre", "color": CLASS_COLOURS.get(traffic, "#000"), "linewidth": 0}
             axes.fill_between(xs, [floor[0], *floor], [top[0], *top], label=traffic, **steps)
             floor = top
+        highest = max(highest, *(float(np.max(rate)) for rate in (floor, *rates.values())))
         if "all" in rates:
             axes.step(
                 xs, [rates["all"][0], *rates["all"]], color="#222", label="port's counter", linewidth=0.7
@@ -160,32 +160,44 @@ def port_timelines(result: RunResult, timelines: Timelines, policy: str, set_ind
                 dashes, label = SWITCHED[over.to]
                 axes.axvline(over.at_s - start, color="#222", linewidth=0.8, linestyle=dashes, label=label)
         axes.set_title(f"port {key[1]} on {key[0]}, to {key[2]}", fontsize=8)
-    for axes in grid[len(ports) :]:
-        axes.set_visible(False)
-    for axes in grid[-columns:]:
-        axes.set_xlabel("seconds", fontsize=8)
-    for axes in grid[::columns]:
-        axes.set_ylabel("Mbit/s", fontsize=8)
+    for number, axes in enumerate(grid):
+        axes.set_visible(number < len(ports))
+        axes.set_xlim(0.0, xs[-1])
+        axes.set_ylim(0.0, 1.05 * highest or 1.0)
+        below, first = number + columns < len(ports), number % columns == 0
+        axes.tick_params(labelbottom=not below, labelleft=first)
+        axes.set_xlabel("" if below else "seconds", fontsize=8)
+        axes.set_ylabel("Mbit/s" if first else "", fontsize=8)
     handles: dict[str, Any] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside upper right", ncols=4, frameon=False, fontsize=8
-    )
+    figure.legend(handles.values(), handles.keys(), loc="upper right", ncols=4, frameon=False, fontsize=8)
     return svg(figure)
 
 
-def _bins(intervals: Mapping[float, float]) -> dict[float, tuple[float, float]]:
-    """For the end of each reading, of which the mapping has the seconds, the end and the seconds of its bin."""
-    moments = sorted(intervals)
-    together = math.ceil(len(moments) / MOST_BINS)
-    found = {}
-    for begin in range(0, len(moments), together):
-        group = moments[begin : begin + together]
-        seconds = sum(intervals[at] for at in group)
-        found.update(dict.fromkeys(group, (group[-1], seconds)))
-    return found
+class _Bins(msgspec.Struct, frozen=True):
+    """Readings of counters at `at_s`, in order, and the number of the bin of each; by bin when it ends, and its length."""
+
+    at_s: NDArray[np.float64]
+    numbers: NDArray[np.int64]
+    ends_s: NDArray[np.float64]
+    lengths_s: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, at_s: NDArray[np.float64], interval_s: NDArray[np.float64]) -> _Bins:
+        """Of samples: when each ends, and its interval."""
+        moments, first = np.unique(at_s, return_index=True)
+        numbers = np.arange(len(moments)) // math.ceil(len(moments) / MOST_BINS)
+        ends = moments[np.flatnonzero(np.diff(numbers, append=-1))]
+        lengths: NDArray[np.float64] = np.bincount(numbers, interval_s[first]).astype(np.float64)
+        return cls(moments, numbers, ends, lengths)
+
+    def mbps(self, samples: Timelines) -> NDArray[np.float64]:
+        """The rate of some samples in each bin."""
+        numbers = self.numbers[np.searchsorted(self.at_s, samples.numbers("at_s"))]
+        sent = np.bincount(numbers, samples.numbers("bytes"), len(self.ends_s))
+        return np.divide(sent * 8 / 1e6, self.lengths_s, out=np.zeros_like(sent), where=self.lengths_s > 0)
 
 
 def _stagings(result: RunResult, policy: str, set_index: int, start: float) -> list[tuple[float, float]]:

@@ -101,9 +101,20 @@ class Timelines(Sequence[PortSample]):
         found: list[Any] = self._table[name].unique().to_pylist()
         return found
 
+    def busiest(self, most: int) -> list[tuple[str, int, str]]:
+        """(node, port, peer) of the ports that sent most, in the order of their names."""
+        sent = self._table.group_by(["node", "port", "peer"]).aggregate([("bytes", "sum")]).to_pylist()
+        ports = {(row["node"], row["port"], row["peer"]): row["bytes_sum"] for row in sent}
+        return sorted(sorted(ports, key=lambda port: (-ports[port], port))[:most])
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """A field of all samples."""
+        found: NDArray[Any] = self._table[name].to_numpy()
+        return found
+
     def are_times_sane(self) -> bool:
         """Whether all times are numbers, and of a length that a run can have."""
-        at_s, interval_s = (self._table[name].to_numpy() for name in ("at_s", "interval_s"))
+        at_s, interval_s = self.numbers("at_s"), self.numbers("interval_s")
         long = np.abs(at_s) <= MOST_S
         return bool(np.all(long & (interval_s >= 0) & (interval_s <= MOST_S)))  # also of what is no number
 

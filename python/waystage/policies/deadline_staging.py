@@ -17,11 +17,10 @@ it is due, less `margin_s`:
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from waystage.events import Action, Event
-from waystage.policies.flow_rules import FLOW_EVENTS, is_stage_in_of_waiting_job, set_rate
+from waystage.policies.flow_rules import FLOW_EVENTS, is_waited_for, set_rate
 from waystage.state import FlowInfo, State
 
 DIFFERENT = 0.125
@@ -48,36 +47,41 @@ class DeadlineStaging:
     def __call__(self, event: Event, state: State) -> Sequence[Action]:
         if not isinstance(event, FLOW_EVENTS):
             return ()
-        of_job: dict[str, list[FlowInfo]] = defaultdict(list)
+        of_job: dict[str, list[FlowInfo]] = {}
         actions: list[Action] = []
         jobs = state.jobs
-        for flow in state.flows.values():
+        for flow in state.flows.values():  # all of them, on every event of a flow: one look at each
             job = jobs.get(flow.job_id or "")
-            if job is not None and job.due_ns and is_stage_in_of_waiting_job(flow, state):
-                of_job[job.job_id].append(flow)
+            if job is not None and job.due_ns and is_waited_for(flow, job):
+                flows = of_job.get(job.job_id)
+                if flows is None:
+                    of_job[job.job_id] = [flow]
+                else:
+                    flows.append(flow)
             elif flow.wanted.rate_bps is not None and flow.traffic == "staging":
                 actions += set_rate(flow, None)  # its job began, or lost its due time
-        left_s = {job_id: (state.jobs[job_id].due_ns - state.time_ns) / 1e9 for job_id in of_job}
+        left_s = {job_id: (jobs[job_id].due_ns - state.time_ns) / 1e9 for job_id in of_job}
         urgent = {job_id for job_id, flows in of_job.items() if self._is_urgent(flows, left_s[job_id])}
         for job_id, flows in of_job.items():
             if job_id in urgent:
                 for flow in flows:
                     actions += set_rate(flow, None)
             else:
-                actions += self._pace(flows, left_s[job_id], hold=bool(urgent))
+                self._pace(flows, left_s[job_id], actions, hold=bool(urgent))
         return actions
 
     def _is_urgent(self, flows: list[FlowInfo], left_s: float) -> bool:
         """By laxity, with the rate that its flows have; one that has none yet is judged by the time alone."""
+        time_s = left_s - self._margin_s
         rate_bps, left, paced, held = 0, 0, False, True
-        for flow in flows:  # once: this is asked on every event of a flow
+        for flow in flows:
             if not flow.bytes:
                 return True  # of unknown size: there is nothing to pace by
             rate_bps += flow.rate_bps
-            left += _left(flow)
+            if flow.bytes > flow.bytes_done:
+                left += flow.bytes - flow.bytes_done
             paced = paced or flow.wanted.rate_bps is not None
             held = held and (flow.limited_by == "rate" or not flow.rate_bps)
-        time_s = left_s - self._margin_s
         if time_s <= 0:
             return True
         # Where its limit holds it, and not the way, its rate says nothing of how late it can begin.
@@ -87,16 +91,15 @@ class DeadlineStaging:
         laxity = time_s - left / (rate_bps / 8)
         return laxity < (2 if was_urgent else 1) * self._margin_s
 
-    def _pace(self, flows: list[FlowInfo], left_s: float, *, hold: bool) -> Iterator[Action]:
+    def _pace(self, flows: list[FlowInfo], left_s: float, actions: list[Action], *, hold: bool) -> None:
+        """Add to `actions` what holds the flows of a job to the rate that it needs."""
         time_s = max(left_s - self._margin_s, 0.1)
         factor = 1.0 if hold else 1.0 + self._headroom
         for flow in flows:
-            wanted = max(LEAST_BPS, round(factor * _left(flow) * 8 / time_s))
+            left = flow.bytes - flow.bytes_done
+            wanted = round(factor * left * 8 / time_s)
+            if wanted < LEAST_BPS:
+                wanted = LEAST_BPS
             now = flow.wanted.rate_bps
             if now is None or abs(wanted - now) > DIFFERENT * now:
-                yield from set_rate(flow, wanted)
-
-
-def _left(flow: FlowInfo) -> int:
-    left = flow.bytes - flow.bytes_done
-    return left if left > 0 else 0
+                actions += set_rate(flow, wanted)

@@ -24,7 +24,7 @@ from waystage.events import (
     StagingFinished,
     StagingStarted,
 )
-from waystage.state import FlowInfo, State
+from waystage.state import FlowInfo, JobInfo, State
 from waystage.topology import Topology
 
 FLOW_EVENTS = (
@@ -68,9 +68,15 @@ def is_stage_in_of_waiting_job(flow: FlowInfo, state: State) -> bool:
     if flow.job_id is None or flow.traffic not in ("staging", "wan"):
         return False
     job = state.jobs.get(flow.job_id)
-    if job is None:
-        return flow.traffic == "staging"
-    return "in" in job.staging or (flow.traffic == "staging" and not job.staging and not job.running)
+    return flow.traffic == "staging" if job is None else is_waited_for(flow, job)
+
+
+def is_waited_for(flow: FlowInfo, job: JobInfo) -> bool:
+    """Whether the job, which is the flow's, waits for it."""
+    traffic = flow.traffic
+    if traffic == "staging":
+        return "in" in job.staging or not (job.staging or job.running)
+    return traffic == "wan" and "in" in job.staging
 
 
 def shared_resources(flow: FlowInfo, state: State) -> set[str]:

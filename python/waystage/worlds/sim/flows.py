@@ -365,7 +365,9 @@ class Flows:
 
     def _done(self, active: _Active) -> float:
         """Payload moved, as of the last measurement."""
-        left = sum(moving.remains for moving in active.moving)
+        left = 0.0
+        for moving in active.moving:
+            left += moving.left + moving.rest
         begun = active.flow.bytes - active.later
         return begun - active.piece * (left / active.piece_wire if active.piece_wire else 0.0)
 

@@ -65,6 +65,8 @@ class _Flows(msgspec.Struct):
     full_at: NDArray[np.float64]
     """The rates from which on these links are full."""
     routed: int = -1
+    alone: dict[float, FlowProgram] = {}
+    """The step as a program by itself, by the pause before it."""
 
 
 class _Progress(msgspec.Struct):
@@ -251,8 +253,8 @@ class Network:
             return False
         loop = progress.loops[0]
         if self._queue_s and any(step.transfers is not None for step in loop.steps):
-            program = FlowProgram()  # step by step: only when it begins is known whether it must wait
-            self._add(program, loop.steps[progress.at], progress, progress.at, may_wait=True)
+            # Step by step: only when it begins is known whether it must wait.
+            program = self._alone(loop.steps[progress.at], progress, progress.at)
             progress.at += 1
             if progress.at == len(loop.steps):
                 progress.at, progress.passed = 0, progress.passed + 1
@@ -260,7 +262,7 @@ class Network:
         else:
             program = FlowProgram(loop.repeat)
             for at, step in enumerate(loop.steps):
-                self._add(program, step, progress, at, may_wait=False)
+                self._add(program, step, progress, at)
             left = False
         if not left:
             progress.loops.pop(0)
@@ -272,22 +274,41 @@ class Network:
         inner = self._clock.start(program)
         self._inner[number], self._outer[inner] = inner, number
 
-    def _add(self, program: FlowProgram, step: Step, progress: _Progress, at: int, *, may_wait: bool) -> None:
+    def _add(self, program: FlowProgram, step: Step, progress: _Progress, at: int) -> None:
+        program.step(step.pause_s)
+        if step.transfers is not None:
+            self._add_flows(program, step, self._flows_at(step, progress, at))
+
+    def _alone(self, step: Step, progress: _Progress, at: int) -> FlowProgram:
+        """A step as a program, which waits where it finds queues."""
         if step.transfers is None:
+            program = FlowProgram()
             program.step(step.pause_s)
-            return
+            return program
+        flows = self._flows_at(step, progress, at)
+        pause_s = step.pause_s + (self._queue_s if self._is_filled(flows) else 0.0)
+        known = flows.alone.get(pause_s)
+        if known is None:
+            known = flows.alone[pause_s] = FlowProgram()
+            known.step(pause_s)
+            self._add_flows(known, step, flows)
+        return known
+
+    def _add_flows(self, program: FlowProgram, step: Step, flows: _Flows) -> None:
+        assert step.transfers is not None
+        program.flows(flows.keys, flows.amounts, flow_class=CLASSES.index(step.transfers.traffic))
+
+    def _flows_at(self, step: Step, progress: _Progress, at: int) -> _Flows:
         flows = progress.flows.get(at)
         if flows is None:
             flows = progress.flows[at] = self._flows(step)
-        waits = may_wait and self._is_filled(flows)
-        program.step(step.pause_s + (self._queue_s if waits else 0.0))
-        program.flows(flows.keys, flows.amounts, flow_class=CLASSES.index(step.transfers.traffic))
+        return flows
 
     def _is_filled(self, flows: _Flows) -> bool:
         """Whether others fill a link that these flows are about to use."""
         if flows.routed != self._routed:
             ways = [self._routes[key] for key in flows.keys.tolist()]
-            flows.links = np.array(sorted(set().union(*ways)), dtype=np.uint32)
+            flows.links = np.array(list(set().union(*ways)), dtype=np.uint32)
             flows.full_at = self._full_at[flows.links]
             flows.routed = self._routed
         return self._clock.any_carries(flows.links, flows.full_at)
@@ -340,7 +361,7 @@ class Network:
         keys = [
             (flow.traffic, *ends, "") for leg in flow.legs for ends in _both(leg) if leg.source != leg.target
         ]
-        links = np.array(sorted({link for key in keys for link in self._way(key)}), dtype=np.uint32)
+        links = np.array(list(set().union(*map(self._way, keys))), dtype=np.uint32)
         return self._queue_s if self._clock.any_carries(links, self._full_at[links]) else 0.0
 
     def _way(self, key: Key | None) -> tuple[int, ...]:
@@ -369,5 +390,5 @@ def _both(leg: Leg) -> tuple[tuple[str, str], tuple[str, str]]:
 
 def _table(ways: list[tuple[int, ...]]) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     """Offsets and resources, as the clock takes routes."""
-    offsets = np.cumsum([0, *(len(way) for way in ways)]).astype(np.uint64)
-    return offsets, np.array([resource for way in ways for resource in way], dtype=np.uint32)
+    offsets = np.array([0, *itertools.accumulate(map(len, ways))], dtype=np.uint64)
+    return offsets, np.array(list(itertools.chain.from_iterable(ways)), dtype=np.uint32)

@@ -14,6 +14,7 @@ An MPI message has a header: 16 bytes by which Open MPI's `ob1` matches it and 1
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -51,6 +52,8 @@ class Wire:
 
     def _segments(self, payload: Amount, messages: Amount) -> Amount:
         """As if all messages were equally long; one has one segment at least."""
+        if not isinstance(payload, np.ndarray):
+            return max(messages, 1) * math.ceil(payload / (self.segment * max(messages, 1)))
         count = np.maximum(messages, 1)
         found: Amount = count * np.ceil(payload / (self.segment * count))
         return found
