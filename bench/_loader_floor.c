@@ -1,9 +1,9 @@
 /* The system calls of reading small files and nothing else: loader_floor(ROOT, PATHS, FILES, BYTES, THREADS) gives the
  * number of bytes read.
  *
- * For each file of BYTES bytes openat2(2) below ROOT as the loader opens it, statx(2) of what the open brought, pread(2)
- * of one byte more than the file has, and close(2). Thread t of n reads files t, t + n, t + 2n, ... into one buffer of
- * its own. Nothing is compared, kept or delivered. PATHS are FILES paths, each ended by a zero byte. */
+ * For each file of BYTES bytes openat2(2) below ROOT as the loader opens it, statx(2) of what the open brought,
+ * pread(2) of one byte more than the file has, and close(2). Thread t of n reads files t, t + n, t + 2n, ... Nothing is
+ * compared, kept or delivered. PATHS are FILES paths, each ended by a zero byte. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/openat2.h>

@@ -82,7 +82,7 @@ class Queue(Generic[Job, Node]):
             raise QueueError(f"job {job} does not run")
         nodes = self._nodes.pop(job)
         self._free.update(nodes)
-        self._free_slots += sum(self._slots[node] for node in nodes)
+        self._free_slots += self._slots_of(nodes)
 
     def starts(self, now_s: float = 0.0) -> Iterator[Started[Job, Node]]:
         """Every job that starts now. Raises AlgorithmError for a wrong answer of the scheduler or selector."""
@@ -101,27 +101,32 @@ class Queue(Generic[Job, Node]):
             if not started:
                 return
 
+    def _slots_of(self, nodes: tuple[Node, ...]) -> int:
+        return sum(map(self._slots.__getitem__, nodes))
+
     def _chosen(self, moment: Moment) -> list[Job]:
         return list(self._scheduler.choose(moment))
 
     def _moment(self, now_s: float) -> Moment:
         soon = math.nextafter(now_s, math.inf)
+        running = list(self._running.values())
+        if any(job.expected_end_s < soon for job in running):
+            running = [
+                msgspec.structs.replace(job, expected_end_s=max(job.expected_end_s, soon)) for job in running
+            ]
         return Moment(
             now_s=now_s,
             nodes=len(self._slots),
             free_nodes=len(self._free),
             free_slots=self._free_slots,
             waiting=tuple(self._waiting.values()),
-            running=tuple(
-                job if job.expected_end_s >= soon else msgspec.structs.replace(job, expected_end_s=soon)
-                for job in self._running.values()
-            ),
+            running=tuple(running),
         )
 
     def _start(self, job: Job, nodes: tuple[Node, ...], now_s: float) -> Started[Job, Node]:
         waited = self._waiting.pop(job)
         self._free.difference_update(nodes)
-        self._free_slots -= sum(self._slots[node] for node in nodes)
+        self._free_slots -= self._slots_of(nodes)
         self._nodes[job] = nodes
         self._running[job] = Running(
             job=job, nodes=len(nodes), started_s=now_s, expected_end_s=now_s + waited.estimate_s
@@ -136,7 +141,7 @@ class Queue(Generic[Job, Node]):
         nodes = tuple(found)
         if len(set(nodes)) != len(nodes) or not self._free.issuperset(nodes):
             raise AlgorithmError(f"the host selector gave job {job.job} a host twice or one that is not free")
-        slots = sum(self._slots[node] for node in nodes)
+        slots = self._slots_of(nodes)
         if slots < job.ranks:
             raise AlgorithmError(
                 f"the host selector gave job {job.job} hosts with {slots} slots for {job.ranks} ranks"

@@ -125,7 +125,8 @@ class PatternData:
     `phase_edges` are seconds since the start, one more than there are phases. `nodes` has a name for each rank, empty
     where it is not known. `missing` are ranks that left nothing, `unfinished` those that did not reach MPI_Finalize.
     `run` says what was run by which profiler. `warnings` say what the numbers do not hold; `differs`, where senders and
-    receivers counted different bytes.
+    receivers counted different bytes. `order` has the ranks as they follow one another in an archive; it is empty where
+    ranks come by number.
     """
 
     ranks: int
@@ -139,6 +140,7 @@ class PatternData:
     warnings: tuple[str, ...] = ()
     run: Mapping[str, str] = field(default_factory=dict)
     differs: str = ""
+    order: tuple[int, ...] = ()
 
     # -- columns of what was sent ------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ def read_original(path: Path, *, allow_missing: bool) -> PatternData:
     """Raises PatternError where the archive is damaged, or lacks ranks and `allow_missing` is false."""
     by_rank: dict[int, _Rank] = {}
     decoder = msgspec.json.Decoder(_RankFile)
-    for name, data in members(path):
+    for name, data in _members(path):
         found = _checked(decoder, data, f"{path}: {name}")
         if found.rank in by_rank:
             raise PatternError(f"{path}: rank {found.rank} is there twice")
@@ -117,7 +117,7 @@ def read_original(path: Path, *, allow_missing: bool) -> PatternData:
     return _pattern(by_rank, path, allow_missing)
 
 
-def members(path: Path) -> Iterator[tuple[str, bytes]]:
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """The JSON files of an archive, in its order, one at a time. Raises PatternError."""
     try:
         with (
@@ -201,6 +201,7 @@ def _pattern(by_rank: dict[int, _Rank], path: Path, allow_missing: bool) -> Patt
         warnings=(sizes_unknown,),
         run={"profiler": description} if description else {},
         differs=differs or "",
+        order=tuple(by_rank),
     )
 
 

@@ -50,7 +50,7 @@ class DeadlineStaging:
         of_job: dict[str, list[FlowInfo]] = {}
         actions: list[Action] = []
         jobs = state.jobs
-        for flow in state.flows.values():  # all of them, on every event of a flow: one look at each
+        for flow in state.flows.values():  # all of them, on every event of a flow
             job = jobs.get(flow.job_id or "")
             if job is not None and job.due_ns and is_waited_for(flow, job):
                 flows = of_job.get(job.job_id)

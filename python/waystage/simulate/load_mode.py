@@ -75,12 +75,13 @@ class LoadMode(Mode):
 
     def _start(self, started: Started, now_s: float) -> None:
         submission = started.submission
-        routed = self._route(started)
+        placement = self._placement(started)
+        routed = self._route(placement)
         self._loads += routed.loads
         np.maximum(self.peak, self._loads, out=self.peak)
         self.total += routed.loads
         self._of_job[submission.job] = routed.loads
-        self._sent[submission.job] = self._placement(started).pairs
+        self._sent[submission.job] = placement.pairs
         most = float(self._loads[self._between].max(initial=0.0))
         if most > self._most:
             self._most, self._at_peak = most, list(self._sent.values())
@@ -94,8 +95,7 @@ class LoadMode(Mode):
         self._queue.finish(job)
         self.journal.ended(job, now_s)
 
-    def _route(self, started: Started) -> Routed:
-        placement = self._placement(started)
+    def _route(self, placement: _Placement) -> Routed:
         if not self._routing.repeats(self._loads):
             return self._routing.route(placement.pairs, self._loads)
         if placement.routed is None:
@@ -105,11 +105,12 @@ class LoadMode(Mode):
     def _placement(self, started: Started) -> _Placement:
         source = started.submission.source
         key = (source, started.host_of.tobytes())
-        if key not in self._kept:
+        known = self._kept.get(key)
+        if known is None:
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
             total = self._traffics[source].total
             pairs = placed(total, started.host_of)
             whole = Pairs(pairs.src, pairs.dst, pairs.amount * self._sources[source].iterations)
-            self._kept[key] = _Placement(whole)
-        return self._kept[key]
+            known = self._kept[key] = _Placement(whole)
+        return known

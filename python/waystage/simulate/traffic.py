@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from waystage.experiment.schema import GeneratedPattern
 from waystage.patterns import Pattern, PatternError
-from waystage.patterns.original import members
 
 U32 = NDArray[np.uint32]
 F64 = NDArray[np.float64]
@@ -75,7 +74,8 @@ def read_trace(path: Path) -> Traffic:
             f"{path} has {len(pattern.sent):,} rows; at most {MOST_PAIRS:,} are simulated: "
             "join its phases with `waystage pattern convert --phases one`"
         )
-    order = _archive_order(path, pattern.ranks)
+    # PFSim's greedy routers take equal pairs in the order of its archives.
+    order = pattern.order if len(pattern.order) == pattern.ranks else None
     phases = (
         tuple(_pairs(pattern, order, phase) for phase in range(pattern.phases)) if pattern.phases > 1 else ()
     )
@@ -153,19 +153,6 @@ def _pairs(pattern: Pattern, order: Sequence[int] | None, phase: int | None) -> 
         rows = np.argsort(place[src], kind="stable")
         src, dst, amount = src[rows], dst[rows], amount[rows]
     return Pairs(src.astype(np.uint32), dst.astype(np.uint32), amount.astype(np.float64))
-
-
-def _archive_order(path: Path, ranks: int) -> list[int] | None:
-    """The order in which the ranks lie in one of PFSim's archives; its greedy routers take equal pairs in it.
-
-    None for other files, and where it is not known: then ranks come by number.
-    """
-    with path.open("rb") as file:
-        if file.read(len(_GZIP)) != _GZIP:
-            return None
-    found = (_RANK.search(data) for _, data in members(path))
-    order = [int(rank[1]) for rank in found if rank is not None]
-    return order if sorted(order) == list(range(ranks)) else None
 
 
 def _grid(n: int) -> list[NDArray[np.int64]]:

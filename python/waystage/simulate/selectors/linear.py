@@ -19,7 +19,7 @@ class Linear:
 
     def select(self, ranks: int, free: Sequence[int], cluster: Cluster) -> Sequence[int] | None:
         gaps = _gaps(free)
-        large = [gap for gap in gaps if sum(cluster.slots[h] for h in gap) >= ranks]
+        large = [gap for gap in gaps if sum(map(cluster.slots.__getitem__, gap)) >= ranks]
         ordered = [min(large, key=len)] if large else sorted(gaps, key=len, reverse=True)
         chosen: list[int] = []
         left = ranks
