@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
-use parking_lot::RwLock;
 use rustix::fs::{major, minor, openat, Mode, OFlags};
 use rustix::io::Errno;
+use waystage_sync::RwLock;
 
 use crate::layout::{
     local, lustre, reader_index, Access, FileSystems, Layout, LayoutError, LayoutReader, Mirrors,

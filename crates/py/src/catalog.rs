@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use numpy::{PyArray1, PyReadonlyArray1};
-use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::layout::{LayoutReader, READERS};
 use waystage_catalog::walk::{Known, KnownDirectory, Options, Walk};
 use waystage_catalog::{Batch, Bytes, Exclude, LayoutMethod, Layouts, TYPE_LETTERS};
+use waystage_sync::Mutex;
 
 use crate::errors::{self, uneven};
 use crate::task::{Task, Work};

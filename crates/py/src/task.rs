@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::PyClass;
 use waystage_pacing::{Cause, FlowCounts as Counts, Gate, Pace};
+use waystage_sync::RwLock;
 
 /// A condition variable does not wake for a signal, and Python runs handlers only where the interpreter is asked to.
 const SIGNAL_ROUND: Duration = Duration::from_millis(100);

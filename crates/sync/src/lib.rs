@@ -11,7 +11,7 @@
 //! panic of a thread that holds one leaves it usable.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{PoisonError, TryLockError};
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// A mutual exclusion lock without poisoning.
@@ -21,6 +21,10 @@ pub struct Mutex<T>(std::sync::Mutex<T>);
 /// Holds a [`Mutex`] until it is dropped.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T>(Option<std::sync::MutexGuard<'a, T>>);
+
+/// A lock that several readers hold at once, without poisoning.
+#[derive(Debug, Default)]
+pub struct RwLock<T>(std::sync::RwLock<T>);
 
 /// Lets threads wait for a change of what a [`Mutex`] guards.
 #[derive(Debug, Default)]
@@ -58,6 +62,23 @@ impl<T> Mutex<T> {
     /// The value, without a lock: there is no other reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> RwLock<T> {
+    /// A lock that is free.
+    pub const fn new(value: T) -> Self {
+        Self(std::sync::RwLock::new(value))
+    }
+
+    /// Waits until nobody writes, and takes it to read.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is free, and takes it to write.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,6 +148,17 @@ impl Condvar {
         self.wait_for(guard, deadline.saturating_duration_since(Instant::now()))
     }
 
+    /// Waits as long as `condition` holds.
+    pub fn wait_while<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) {
+        while condition(guard) {
+            self.wait(guard);
+        }
+    }
+
     /// Waits as long as `condition` holds, for `time` at most.
     pub fn wait_while_for<T>(
         &self,
@@ -172,6 +204,19 @@ mod tests {
         *lock.lock() += 1;
         assert_eq!(lock.try_lock().as_deref(), Some(&2));
         assert_eq!((*lock.get_mut(), lock.into_inner()), (2, 2));
+    }
+
+    #[test]
+    fn a_lock_of_readers_is_usable_after_a_panic() {
+        let lock = RwLock::<i32>::default();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _held = lock.write();
+            panic!("as a thread that holds it may");
+        }));
+        assert!(panicked.is_err());
+        *lock.write() += 1;
+        let (one, other) = (lock.read(), lock.read());
+        assert_eq!((*one, *other), (1, 1));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use parking_lot::RwLock;
 use rustix::fs::{fstatfs, FileType};
+use waystage_sync::RwLock;
 
 use super::reader::{LayoutReader, OpenFile};
 use super::{beegfs, ceph, gfarm, gluster, local, lustre, Layout, LayoutError};

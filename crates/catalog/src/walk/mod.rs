@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use waystage_sync::Mutex;
 
 pub use follow::{unfollowed, Follow};
 pub use known::{Known, KnownDirectory};

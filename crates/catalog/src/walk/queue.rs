@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use waystage_sync::{Condvar, Mutex};
 
 /// Last in, first out keeps the tasks of a walk few (depth first); the oldest task is the best to steal, because
 /// the largest subtrees were found first.

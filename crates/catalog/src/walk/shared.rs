@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use waystage_sync::Mutex;
 
 use super::batches::Batches;
 use super::follow::Follow;

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use waystage_sync::Mutex;
 
 /// Of Debian's libgfarm1, and of every release of 2.x.
 const SONAME: &CStr = c"libgfarm.so.1";
