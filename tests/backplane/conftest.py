@@ -1,12 +1,14 @@
-"""Endpoints that no other process uses."""
+"""Backplanes, and endpoints that no other process uses."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import harness
+from waystage.backplane import Backplane, BackplaneConfig
 
 
 @pytest.fixture
@@ -17,3 +19,15 @@ def free_port() -> int:
 @pytest.fixture
 def unix_endpoint(tmp_path: Path) -> str:
     return f"unixsock-stream/{tmp_path}/b.sock"
+
+
+@pytest.fixture
+def alone() -> Iterator[Backplane]:
+    with Backplane.open() as backplane:
+        yield backplane
+
+
+@pytest.fixture
+def router(unix_endpoint: str) -> Iterator[Backplane]:
+    with Backplane.open(BackplaneConfig(name="router", listen=(unix_endpoint,))) as backplane:
+        yield backplane
