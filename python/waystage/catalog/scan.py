@@ -51,7 +51,8 @@ def scan(sources: Iterable[Source], which: pc.Expression | None, rows: int) -> I
     Raises CatalogError where a file is corrupted, or what Arrow raises.
     """
     # Arrow's own scanner reads ahead of a slow reader by up to a GB; so it is asked for a little at a time.
-    with ThreadPoolExecutor(DECODED_AHEAD, "waystage-scan") as readers:
+    readers = ThreadPoolExecutor(DECODED_AHEAD, "waystage-scan")
+    try:
         decoded: deque[Future[pa.Table]] = deque()
         for step in _read_ahead(_steps(sources, which)):
             decoded.append(readers.submit(step.read, which))
@@ -59,6 +60,8 @@ def scan(sources: Iterable[Source], which: pc.Expression | None, rows: int) -> I
                 yield from decoded.popleft().result().to_batches(max_chunksize=rows)
         while decoded:
             yield from decoded.popleft().result().to_batches(max_chunksize=rows)
+    finally:
+        readers.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)
