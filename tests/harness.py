@@ -159,3 +159,13 @@ def measuring() -> Iterator[None]:
         raise
     finally:
         watch.stop()
+
+
+def open_to_others(folder: Path) -> None:
+    """Let every user reach a folder of pytest's: those above it, which pytest made, are their owner's alone."""
+    for each in (folder, *folder.parents):
+        if each == Path(tempfile.gettempdir()):
+            return
+        mode = each.stat().st_mode
+        if not mode & 0o001:
+            each.chmod(mode | 0o055)

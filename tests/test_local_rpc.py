@@ -8,14 +8,13 @@ import queue
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness import WAIT_S, wait_until
+from harness import WAIT_S, open_to_others, wait_until
 from waystage.local_rpc import Bounds, Connection, LocalClient, LocalRpcError, LocalServer
 
 
@@ -78,10 +77,7 @@ def test_a_line_comes_with_the_user_of_its_sender(server: LocalServer, path: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_another_user_is_seen_as_such(server: LocalServer, path: Path) -> None:
-    for folder in path.parents:
-        if folder == Path(tempfile.gettempdir()):
-            break
-        folder.chmod(folder.stat().st_mode | 0o055)
+    open_to_others(path.parent)
     code = (
         "import os,socket,sys; os.setgid(65534); os.setuid(65534); s=socket.socket(socket.AF_UNIX);"
         "s.connect(sys.argv[1]); s.sendall(b'me\\n'); print(s.recv(100).decode().strip())"

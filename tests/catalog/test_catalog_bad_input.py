@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
+from harness import open_to_others
 from waystage._native import LayoutError, parse_layout
 from waystage.catalog import BuildOptions, Catalog, CheckedOpener, build, check, entries_of, refresh
 from waystage.catalog.checksums import make, verify
@@ -178,10 +179,12 @@ def test_what_may_not_be_read_is_counted_and_the_rest_recorded(tmp_path: Path) -
     (root / "open/secret").write_bytes(b"x")
     (root / "open/secret").chmod(0)
     (root / "closed").chmod(0)
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
+    open_to_others(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out").chmod(0o777)
+    # What is imported when first used: the other user may not be able to read it.
+    build(root / "open", tmp_path / "before")
+    paths(Catalog(tmp_path / "before"))
     pid = os.fork()
     if pid == 0:
         status = 1

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from harness import wait_until
+from harness import open_to_others, wait_until
 from waystage.catalog import BuildError, BuildOptions, Catalog, CatalogBusy, CatalogError, build, refresh
 from waystage.catalog.kept import DOUBTFUL_S
 from waystage.catalog.options import JOURNAL
@@ -103,8 +103,7 @@ def test_a_catalog_is_its_builders_alone_whatever_the_umask(tree: Path, tmp_path
 def test_another_user_does_not_see_into_a_catalog(tree: Path, tmp_path: Path) -> None:
     target = tmp_path / "catalog"
     build(tree, target)
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
+    open_to_others(tmp_path)
     pid = os.fork()
     if pid == 0:
         os.setgroups([])
