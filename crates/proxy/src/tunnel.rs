@@ -193,18 +193,13 @@ impl<S: ProgramSocket> Tunnel<S> {
     pub(super) fn drain(&mut self, streams: &mut Streams, stream: u64) -> std::io::Result<u64> {
         let Some(socket) = &mut self.socket else { return Ok(0) };
         let mut drained = 0;
-        while self.writable {
-            let bytes = streams.front(stream);
-            if bytes.is_empty() {
+        loop {
+            let count = write_some(socket, &mut self.writable, streams.front(stream))?;
+            if count == 0 {
                 break;
             }
-            match reading(|| socket.write(bytes))? {
-                Some(count) => {
-                    streams.taken(now_ns(), stream, count);
-                    drained += count as u64;
-                }
-                None => self.writable = false,
-            }
+            streams.taken(now_ns(), stream, count);
+            drained += count as u64;
         }
         self.out_bytes += drained;
         if !self.write_ended && streams.is_finished(stream) {
@@ -221,11 +216,12 @@ impl<S: ProgramSocket> Tunnel<S> {
             return Ok(0);
         };
         let before = *written;
-        while self.writable && *written < rest.len() {
-            match reading(|| socket.write(&rest[*written..]))? {
-                Some(count) => *written += count,
-                None => self.writable = false,
+        loop {
+            let count = write_some(socket, &mut self.writable, &rest[*written..])?;
+            if count == 0 {
+                break;
             }
+            *written += count;
         }
         let drained = (*written - before) as u64;
         self.out_bytes += drained;
@@ -278,6 +274,20 @@ pub(super) fn reading(
             Err(error) => Err(error),
         };
     }
+}
+
+/// Write some of these bytes to a program; 0 where there are none, or it takes none now, which `writable` then says.
+fn write_some(
+    socket: &mut impl ProgramSocket,
+    writable: &mut bool,
+    bytes: &[u8],
+) -> std::io::Result<usize> {
+    if bytes.is_empty() || !*writable {
+        return Ok(0);
+    }
+    let count = reading(|| socket.write(bytes))?;
+    *writable = count.is_some();
+    Ok(count.unwrap_or(0))
 }
 
 /// How sockets of programs are used: without waiting, and small writes leave at once.
