@@ -61,7 +61,7 @@ struct State {
     readers: Vec<(u32, Instant)>,
     sleeping: u32,
     /// Those that sleep because they found no work.
-    hungry: u32,
+    idle: u32,
     reading: u32,
     /// Loaders among those that read, without the consumer.
     loading: u32,
@@ -141,7 +141,7 @@ impl Coordinator {
                 counts,
                 readers: vec![(0, began); targets],
                 sleeping: 0,
-                hungry: 0,
+                idle: 0,
                 reading: 0,
                 loading: 0,
                 owed: false,

@@ -32,9 +32,9 @@ impl Coordinator {
                     }
                     // There may be work for one of those that slept because this one worked.
                     self.wake_owed(&mut state);
-                    state.hungry += 1;
+                    state.idle += 1;
                     self.sleep(&mut state);
-                    state.hungry -= 1;
+                    state.idle -= 1;
                 }
             }
         }
@@ -64,7 +64,7 @@ impl Coordinator {
     /// Wake loaders that found no work, as memory was given back.
     pub(super) fn wake_for_room(&self, state: &mut State) {
         // Not always: a loader that wakes to find no room again costs more than it brings.
-        if state.hungry == 0 || state.reading > 0 && !state.scheduler.has_room() {
+        if state.idle == 0 || state.reading > 0 && !state.scheduler.has_room() {
             return;
         }
         if self.are_enough(state, 0) {
