@@ -71,7 +71,7 @@ impl<T> RwLock<T> {
         Self(std::sync::RwLock::new(value))
     }
 
-    /// Waits until nobody writes, and takes it to read.
+    /// Waits until no thread writes, and takes it to read.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
