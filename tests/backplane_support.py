@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from harness import WAIT_S, wait_until
-from waystage.backplane import (
-    Backplane,
-    BackplaneConfig,
-    Subscription,
-)
+from waystage.backplane import Backplane, BackplaneConfig, Subscription
 from waystage.events import Envelope, Event, JobFinished, JobStarted
 
 
@@ -32,7 +28,7 @@ def numbers(items: list[Envelope]) -> list[int]:
 
 
 def take(subscription: Subscription, count: int) -> list[Envelope]:
-    """`count` events, then whatever comes within a moment that should not."""
+    """`count` events, and any surplus that arrives within 0.1 s."""
     got: list[Envelope] = []
     while len(got) < count and (batch := subscription.take(count - len(got), WAIT_S)):
         got += batch

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,15 +22,11 @@ from waystage.patterns import Pattern, PatternError
 U32 = NDArray[np.uint32]
 F64 = NDArray[np.float64]
 
-_GZIP = b"\x1f\x8b"
-
 MOST_PAIRS = 1 << 24
 """Pairs of ranks of one job: four thousand ranks that all speak with all. More take several gigabytes."""
 
 MOST_PHASES = 4096
 """Phases of a trace, each of which is a step of the job; the profiler itself writes no more than a thousand."""
-
-_RANK = re.compile(rb'"rank"\s*:\s*(\d+)')
 
 
 @dataclass(frozen=True, eq=False)
