@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from waystage._native import CatalogAgent
-from waystage.bench import BenchError, BenchOptions, Figures, installed, run_program, take_turns
+from waystage.bench import BenchError, BenchOptions, Figures, compile_c, installed, run_program, take_turns
 from waystage.catalog import BuildOptions, Catalog
 from waystage.catalog.build import build as build_catalog
 from waystage.catalog.difference import verify
@@ -38,7 +38,7 @@ from waystage.stats import median
 
 PROGRAMS = Path(__file__).parents[1] / "shim" / "tests"
 FLOOR = Path(__file__).with_name("_agent_floor.c")
-FLAGS = ("-std=c11", "-O2")
+STANDARD = "-std=c11"
 MEMORY = Path("/dev/shm")
 RUNS = 15
 INSIDE = 5
@@ -54,28 +54,27 @@ TAKES_S = 150, 10
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
-    compiler = installed("cc", "gcc")
+    installed("cc", "gcc")
     if not MEMORY.is_dir():
         raise BenchError(f"{MEMORY} is missing: mount a tmpfs there")
     with (
         tempfile.TemporaryDirectory(prefix="waystage-agent-", dir=MEMORY) as memory,
         tempfile.TemporaryDirectory(prefix="waystage-agent-") as disk,
     ):
-        return _Bench(Path(memory), Path(disk), compiler, options).measure()
+        return _Bench(Path(memory), Path(disk), options).measure()
 
 
 class _Bench:
     """The library and the programs, compiled."""
 
-    def __init__(self, memory: Path, disk: Path, compiler: str, options: BenchOptions) -> None:
+    def __init__(self, memory: Path, disk: Path, options: BenchOptions) -> None:
         self._memory = memory
         self._disk = disk
         self._options = options
         self._library = build()
         for name in ("writing", "bare", "storm"):
-            run_program([compiler, *FLAGS, "-o", disk / name, PROGRAMS / f"{name}.c", "-lpthread"])
-        self._floor = disk / f"{FLOOR.stem}.so"
-        run_program([compiler, *FLAGS, "-shared", "-fPIC", "-pthread", "-o", self._floor, FLOOR])
+            compile_c(PROGRAMS / f"{name}.c", STANDARD, into=disk)
+        self._floor = compile_c(FLOOR, STANDARD, into=disk, shared=True)
 
     def measure(self) -> dict[str, Any]:
         files = EMPTY_FILES // 10 if self._options.quick else EMPTY_FILES

@@ -31,7 +31,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from waystage.bench import BenchError, BenchOptions, Figures, drop_caches, installed, run_program, take_turns
+from waystage.bench import (
+    BenchError,
+    BenchOptions,
+    Figures,
+    compile_c,
+    drop_caches,
+    installed,
+    run_program,
+    take_turns,
+)
 
 SMALL_FILES, SMALL_BYTES, SMALL_PER_DIRECTORY = 100_000, 10_000, 500
 LARGE_FILES, LARGE_BYTES = 10, 1 << 30
@@ -52,13 +61,12 @@ LEAST_S = 90, 15
 def run(options: BenchOptions) -> dict[str, Any]:
     if os.geteuid() != 0:
         raise BenchError("cold copies need the kernel's caches dropped, which only root may: run as root")
-    for program in ("rsync", "rclone"):
-        installed(program)
-    installed("cc", "gcc")
+    for program, package in (("rsync", None), ("rclone", None), ("cc", "gcc")):
+        installed(program, package)
     scale = QUICK_SCALE if options.quick else float(os.environ.get("WAYSTAGE_BENCH_COPY_SCALE", "1"))
     given = os.environ.get("WAYSTAGE_BENCH_TREE")
     with tempfile.TemporaryDirectory(prefix="waystage-copy-", dir=given) as folder:
-        run_program(["cc", "-O2", "-pthread", "-o", f"{folder}/{FLOOR.stem}", str(FLOOR)])
+        compile_c(FLOOR, into=Path(folder))
         trees = _Trees(Path(folder), scale)
         contestants = {
             (size, cache, name): partial(_one, name, trees, size, cache == "cold")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from waystage._native import chunk_and_digest
-from waystage.bench import BenchError, BenchOptions, installed, run_program, take_turns, timing
+from waystage.bench import BenchError, BenchOptions, compile_c, run_program, take_turns, timing
 from waystage.dedup import DedupOptions, profile
 
 MIB = 1 << 20
@@ -96,13 +96,12 @@ def _read(path: Path) -> None:
 
 def _serial(folder: Path) -> Path | None:
     """The usual loop, byte by byte, with OpenSSL's SHA-1; None where it cannot be compiled."""
-    source, program = folder / "serial.c", folder / "serial"
+    source = folder / "serial.c"
     source.write_text(SERIAL)
     try:
-        run_program([installed("cc", "gcc"), "-O3", "-o", program, source, "-lcrypto"])
+        return compile_c(source, "-O3", "-lcrypto", into=folder)
     except BenchError:
         return None
-    return program
 
 
 SERIAL = r"""

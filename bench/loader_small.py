@@ -38,9 +38,8 @@ from waystage.bench import (
     BenchError,
     BenchOptions,
     Figures,
+    compile_c,
     drop_caches,
-    installed,
-    run_program,
     take_turns,
 )
 from waystage.catalog import BuildOptions, Catalog
@@ -204,9 +203,7 @@ def _read(root: str, path: str) -> bytes:
 
 def _floor(folder: Path, place: Place) -> Reader:
     """The bare system calls, compiled in `folder`. Raises BenchError."""
-    library = folder / f"{FLOOR.stem}.so"
-    run_program([installed("cc", "gcc"), "-O2", "-shared", "-fPIC", "-pthread", "-o", library, FLOOR])
-    bare = ctypes.CDLL(str(library)).loader_floor
+    bare = ctypes.CDLL(str(compile_c(FLOOR, into=folder, shared=True))).loader_floor
     bare.restype = ctypes.c_long
     bare.argtypes = ctypes.c_char_p, ctypes.c_char_p, ctypes.c_long, ctypes.c_size_t, ctypes.c_int
     root, paths = os.fsencode(place.root), b"".join(os.fsencode(path) + b"\0" for path in place.paths)

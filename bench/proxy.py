@@ -24,7 +24,7 @@ import _wan_copies as copies
 import _wan_peers as peers
 from _wan_paths import RIGHT, late, path, run_left, serving, wrong_share
 
-from waystage.bench import BenchOptions, Figures, installed, run_program, take_turns
+from waystage.bench import BenchOptions, Figures, compile_c, take_turns
 from waystage.stats import median
 
 DELAY = "5ms"
@@ -88,8 +88,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         for who in ("proxy", *controls)
     }
     with tempfile.TemporaryDirectory(prefix="waystage-proxy-") as folder:
-        relay = Path(folder) / RELAY.stem
-        run_program([installed("cc", "gcc"), "-O2", "-pthread", "-o", relay, RELAY])
+        relay = compile_c(RELAY, into=Path(folder))
         contestants[LATENCY] = partial(_latency, str(relay), 100 if options.quick else 300)
         turns = take_turns(options, contestants, turns=TURNS, invalid=late)
     fraction = turns.medians("fraction")

@@ -29,9 +29,9 @@ from waystage.bench import (
     BenchOptions,
     Figures,
     Turns,
+    compile_c,
     drop_caches,
     installed,
-    run_program,
     take_turns,
     timed,
 )
@@ -147,9 +147,7 @@ def walk_each(tree: Path) -> int:
 
 def bare_walks(folder: Path, entries: int) -> dict[str, Walker]:
     """The bare loops, compiled in `folder`, for a tree with that many entries. Raises BenchError."""
-    library = folder / f"{FLOOR.stem}.so"
-    run_program([installed("cc", "gcc"), "-O2", "-shared", "-fPIC", "-pthread", "-o", library, FLOOR])
-    bare = ctypes.CDLL(str(library)).walk_floor
+    bare = ctypes.CDLL(str(compile_c(FLOOR, into=folder, shared=True))).walk_floor
     bare.restype, bare.argtypes = ctypes.c_long, (ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p)
     threads = BuildOptions().thread_count()
 

@@ -6,17 +6,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
+from backplane_support import LoadSample
 from harness import WAIT_S, wait_until
 from waystage.backplane import Backplane, BackplaneConfig, NotConfirmed
 from waystage.controllers import GlobalController
 from waystage.controllers.relay import RelayConfig, RelayController
 from waystage.events import (
     Decided,
-    Event,
     FlowAdjusted,
     FlowProgress,
     FlowSettings,
@@ -28,12 +27,6 @@ from waystage.events import (
     PathsRefused,
 )
 from waystage.policies.base import load_policy
-
-
-class NodeLoad(Event, frozen=True, kw_only=True):
-    telemetry: ClassVar[bool] = True
-
-    value: int
 
 
 class Site:
@@ -133,7 +126,7 @@ def test_a_relay_that_restarts_sends_what_the_tier_above_has_not_and_nothing_twi
 
 def test_telemetry_is_merged_on_its_way_up(site: Site) -> None:
     top = site.start_global()
-    seen = top.backplane.subscribe(NodeLoad)
+    seen = top.backplane.subscribe(LoadSample)
     relay = site.start_relay("node", "global", RelayConfig(telemetry_interval_s=0.3))
     wait_until(lambda: relay.stats.connected)
     client = site.client("node")
@@ -142,11 +135,11 @@ def test_telemetry_is_merged_on_its_way_up(site: Site) -> None:
     def merged() -> bool:
         nonlocal sent
         sent += 1
-        client.publish(NodeLoad(value=sent))
+        client.publish(LoadSample(value=sent))
         return relay.stats.telemetry_merged > 50
 
     def the_last_arrives() -> bool:
-        client.publish(NodeLoad(value=sent + 1))
+        client.publish(LoadSample(value=sent + 1))
         got.extend(item.event.value for item in seen.take(100, 0.3))  # type: ignore[attr-defined]
         return sent + 1 in got
 

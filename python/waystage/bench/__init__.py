@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from waystage.bench.options import BenchError, BenchOptions, Limit, NoBenchmark, Stopped
 from waystage.bench.programs import (
+    compile_c,
     drop_caches,
     installed,
     measure_apart,
@@ -37,6 +38,7 @@ __all__ = [
     "TurnFailed",
     "Turns",
     "benchmarks",
+    "compile_c",
     "drop_caches",
     "durations",
     "installed",

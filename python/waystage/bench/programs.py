@@ -41,6 +41,17 @@ def run_program(command: Sequence[object], **settings: Any) -> str:
     return done.stdout
 
 
+def compile_c(source: Path, *options: object, into: Path, shared: bool = False) -> Path:
+    """Compile a C program, or a library to load, with threads and at -O2; returns its path in the folder `into`.
+
+    Raises BenchError where no compiler is installed, or with the end of what the compiler says.
+    """
+    output = into / (f"{source.stem}.so" if shared else source.stem)
+    kind = ("-shared", "-fPIC") if shared else ()
+    run_program([installed("cc", "gcc"), "-O2", "-pthread", *kind, "-o", output, source, *options])
+    return output
+
+
 def drop_caches() -> None:
     """Make the kernel forget what it read from disks, as root: /proc/sys/vm/drop_caches in proc(5)."""
     os.sync()
