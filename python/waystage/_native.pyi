@@ -822,7 +822,7 @@ class LoadedBytes:
 
 @final
 class Loading(Task):
-    """An epoch being read: an iterator of (path, memoryview), or of (path, offset, memoryview) where not `whole_files`.
+    """An epoch being read; iterates over (path, memoryview), or (path, offset, memoryview) where not `whole_files`.
 
     `delivered` is what an earlier load delivered, which is not read again. Raises LoadRefused, and OSError where
     the root cannot be opened.
@@ -834,8 +834,7 @@ class Loading(Task):
         options: LoadingOptions,
         delivered: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, Sequence[int]]]] | None = None,
     ) -> Loading: ...
-    def __iter__(self) -> Loading: ...
-    def __next__(self) -> tuple[Any, ...]: ...
+    def __iter__(self) -> LoadedItems: ...
     def extend(self, columns: Sequence[list[Any]], most: int) -> None:
         """Append what `next` gives to `columns` until they have `most` items or nothing is left. What was appended before an
         error stays.
@@ -852,6 +851,15 @@ class Loading(Task):
 
     def stale_paths(self) -> tuple[list[bytes], bool]:
         """Paths of stale entries, and whether the list is complete."""
+
+class LoadedItems:
+    """What a `Loading` delivers, item by item."""
+
+    def __new__(cls, loading: Loading) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> tuple[Any, ...]: ...
+    def close(self) -> None:
+        """Called after the last item."""
 
 def choose_loaders(points: Sequence[tuple[int, float]]) -> tuple[int, list[tuple[int, float]]]:
     """The best number of loaders on a target from points (loaders, slowdown), and the smoothed curve."""

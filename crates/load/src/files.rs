@@ -23,6 +23,9 @@ pub use extents::{Extent, Extents};
 /// The index of regular files in [`waystage_catalog::TYPE_LETTERS`].
 const REGULAR: i8 = 0;
 
+/// Bytes of a path that need no memory elsewhere.
+const SHORT_PATH: usize = 256;
+
 /// Byte strings one after the other: string i is `data[ends[i - 1]..ends[i]]`.
 #[derive(Clone, Debug, Default)]
 struct Strings {
@@ -327,15 +330,30 @@ impl Files {
     /// The path of a file below the root.
     #[must_use]
     pub fn path(&self, file: u32) -> PathBuf {
+        self.with_path(file, |path| PathBuf::from(OsStr::from_bytes(path)))
+    }
+
+    /// Do `work` with the path of a file below the root, made on the stack where it is short.
+    pub fn with_path<T>(&self, file: u32, work: impl FnOnce(&[u8]) -> T) -> T {
         let directory = self.directories.get(self.directory[file as usize] as usize);
         let name = self.names.get(file as usize);
-        let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
-        path.extend_from_slice(directory);
-        if !directory.is_empty() {
-            path.push(b'/');
+        let slash = usize::from(!directory.is_empty());
+        let length = directory.len() + slash + name.len();
+        let (mut short, mut long) = ([0; SHORT_PATH], Vec::new());
+        let path = match short.get_mut(..length) {
+            Some(path) => path,
+            None => {
+                long.resize(length, 0);
+                &mut long[..]
+            }
+        };
+        let (before, after) = path.split_at_mut(directory.len());
+        before.copy_from_slice(directory);
+        if let [start, ..] = &mut after[..slash] {
+            *start = b'/';
         }
-        path.extend_from_slice(name);
-        PathBuf::from(OsStr::from_bytes(&path))
+        after[slash..].copy_from_slice(name);
+        work(path)
     }
 
     /// What is known of a file: as a catalog says, or as a walk just saw it.

@@ -284,7 +284,7 @@ impl Scheduler {
     }
 
     fn length(&self, piece: Piece) -> u64 {
-        self.item(piece.slot).map_or(0, |item| item.extents[piece.extent].length)
+        self.item(piece.slot).map_or(0, |item| item.extent(piece.extent).length)
     }
 
     fn pop(&mut self, index: usize) -> Option<Piece> {
@@ -364,16 +364,15 @@ impl Scheduler {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        for (extent, of) in item.extents.iter().enumerate() {
+        for (extent, of) in item.extents().enumerate() {
             let piece = Piece { slot, extent, target: of.target };
             self.targets[usize::from(of.target)].queue.push_back(piece);
             self.bindings.queued(usize::from(of.target));
         }
         if item.part == 0 {
-            let first = item.extents.first().map_or(0, |extent| usize::from(extent.target));
-            self.bindings.drop_work(first, PIECE_BYTES);
+            self.bindings.drop_work(usize::from(item.extent(0).target), PIECE_BYTES);
         }
-        let left = item.extents.len();
+        let left = item.count();
         self.queued += left as u64;
         self.slots[slot] = Some(Slot { item: Arc::new(item), sequence: self.sequence, held, left });
         self.sequence += 1;

@@ -82,7 +82,7 @@ pub fn run(
         idle.retain(|&loader| match scheduler.turn(loader, files, nanoseconds(now)) {
             Turn::Read(piece) => {
                 let item = scheduler.item(piece.slot);
-                let length = item.map_or(0, |item| item.extents[piece.extent].length);
+                let length = item.map_or(0, |item| item.extent(piece.extent).length);
                 let target = usize::from(piece.target);
                 let wait_s = services[target].latency_s;
                 targets[target].push(Served { loader, piece, wait_s, left: length as f64 });

@@ -16,15 +16,33 @@ pub struct Item {
     pub parts: u32,
     /// The file.
     pub file: u32,
-    /// What is to be read, each from one target.
-    pub extents: Vec<Extent>,
+    /// What is to be read first. Most items are this alone, which then takes no memory elsewhere.
+    first: Extent,
+    others: Vec<Extent>,
 }
 
 impl Item {
     /// How many bytes it has, as far as is known before reading.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.extents.iter().map(|extent| extent.length).sum()
+        self.extents().map(|extent| extent.length).sum()
+    }
+
+    /// What is to be read, each from one target.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+
+    /// The extent of this number.
+    #[must_use]
+    pub fn extent(&self, number: usize) -> Extent {
+        number.checked_sub(1).map_or(self.first, |at| self.others[at])
+    }
+
+    /// How many extents it has, at least one.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        1 + self.others.len()
     }
 }
 
@@ -84,7 +102,8 @@ impl Stream {
                     if source.delivered.has_part(position, part) {
                         continue;
                     }
-                    return Some(Item { position, part, parts, file, extents: vec![extent] });
+                    let (first, others) = (extent, Vec::new());
+                    return Some(Item { position, part, parts, file, first, others });
                 }
                 self.inside = None;
             }
@@ -98,8 +117,12 @@ impl Stream {
                 Delivery::Files => {
                     // A file beyond all measure is not to be listed piece by piece before anyone sees that it is.
                     let most = source.piece_bytes.max(source.files.size(unit) >> 12);
-                    let extents = source.files.extents(unit, most).collect();
-                    return Some(Item { position, part: 0, parts: 1, file: unit, extents });
+                    let mut extents = source.files.extents(unit, most);
+                    let nothing =
+                        || Extent { target: source.files.first_target(unit), offset: 0, length: 0 };
+                    let first = extents.next().unwrap_or_else(nothing);
+                    let others = extents.collect();
+                    return Some(Item { position, part: 0, parts: 1, file: unit, first, others });
                 }
                 Delivery::Objects => {
                     let extents = source.files.extents_of(unit, source.piece_bytes);

@@ -1,6 +1,7 @@
 //! The loader: `LoadFiles`, `Loading`, `LoadedBytes`.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 use waystage_load::buffer::Buffer;
@@ -31,6 +33,7 @@ const KEPT_FAILURES: usize = 1000;
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<LoadFiles>()?;
     module.add_class::<PyLoading>()?;
+    module.add_class::<LoadedItems>()?;
     module.add_class::<LoadedBytes>()
 }
 
@@ -148,8 +151,13 @@ impl LoadFiles {
         if file as usize >= files.len() {
             return Err(PyValueError::new_err(format!("there is no file {file}")));
         }
-        Ok(files.path(file).as_os_str().into_pyobject(py)?.into_any())
+        files.with_path(file, |path| path_str(py, path))
     }
+}
+
+/// A path as `os.fsdecode` gives it.
+fn path_str<'py>(py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    Ok(OsStr::from_bytes(path).into_pyobject(py)?.into_any())
 }
 
 /// Bytes that were read, writable. The memory is reused once the last reference is gone.
@@ -303,9 +311,41 @@ impl Paced for Running {
     }
 }
 
-/// An epoch being read: an iterator of what was read.
+/// An epoch being read.
 #[pyclass(frozen, extends = Task, name = "Loading", module = "waystage._native")]
 struct PyLoading(Arc<Running>);
+
+/// Iterates over what is loaded: (path, memoryview) of files, or (path, offset, memoryview) of pieces.
+#[pyclass(frozen, subclass, module = "waystage._native")]
+struct LoadedItems(Arc<Running>);
+
+#[pymethods]
+impl LoadedItems {
+    #[new]
+    fn new(loading: &PyLoading) -> Self {
+        loading.__iter__()
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let py = slf.py();
+        let Some(item) = slf.get().0.next_item(py)? else {
+            slf.call_method0(intern!(py, "close"))?;
+            return Ok(None);
+        };
+        match item.offset {
+            None => PyTuple::new(py, [item.path, item.bytes]).map(Some),
+            Some(offset) => PyTuple::new(py, [item.path, offset, item.bytes]).map(Some),
+        }
+    }
+
+    /// Called after the last item, for subclasses.
+    #[allow(clippy::unused_self, reason = "a method of Python's")]
+    fn close(&self) {}
+}
 
 /// Runs of positions delivered in full, and the parts delivered of other units.
 type PyDelivered = (Vec<(u32, u32)>, Vec<(u32, Vec<u32>)>);
@@ -318,14 +358,13 @@ struct Item<'py> {
     bytes: Bound<'py, PyAny>,
 }
 
-impl PyLoading {
+impl Running {
     /// The next item, waiting for it; None at the end.
     fn next_item<'py>(&self, py: Python<'py>) -> PyResult<Option<Item<'py>>> {
-        let running = &self.0;
         loop {
             // An item that is ready is taken at once: releasing the GIL takes longer.
-            let next = match running.loading.next(Duration::ZERO) {
-                Next::Waiting => wait(py, None, |timeout| match running.loading.next(timeout) {
+            let next = match self.loading.next(Duration::ZERO) {
+                Next::Waiting => wait(py, None, |timeout| match self.loading.next(timeout) {
                     Next::Waiting => None,
                     next => Some(next),
                 })?
@@ -334,12 +373,12 @@ impl PyLoading {
             };
             match next {
                 Next::Item(item) => {
-                    if let Some(item) = running.hand_out(py, *item)? {
+                    if let Some(item) = self.hand_out(py, item)? {
                         return Ok(Some(item));
                     }
                 }
                 Next::Waiting | Next::End => {
-                    running.end();
+                    self.end();
                     return Ok(None);
                 }
             }
@@ -375,17 +414,8 @@ impl PyLoading {
         Ok(Task::handle(running, Self))
     }
 
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    /// (path, memoryview) of a file, or (path, offset, memoryview) of a piece.
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let Some(item) = self.next_item(py)? else { return Ok(None) };
-        match item.offset {
-            None => PyTuple::new(py, [item.path, item.bytes]).map(Some),
-            Some(offset) => PyTuple::new(py, [item.path, offset, item.bytes]).map(Some),
-        }
+    fn __iter__(&self) -> LoadedItems {
+        LoadedItems(Arc::clone(&self.0))
     }
 
     /// Append to `columns`, lists of paths and memoryviews, of pieces of paths, offsets and memoryviews, until they
@@ -401,7 +431,7 @@ impl PyLoading {
             return Err(PyValueError::new_err(format!("{wanted} columns are wanted")));
         }
         while columns[0].len() < most {
-            let Some(item) = self.next_item(py)? else { break };
+            let Some(item) = self.0.next_item(py)? else { break };
             columns[0].append(item.path)?;
             if let Some(offset) = item.offset {
                 columns[1].append(offset)?;
@@ -463,15 +493,11 @@ impl Running {
         };
         let start = AtomicPtr::new(buffer.bytes.as_mut_ptr());
         let bytes = Bound::new(py, LoadedBytes { buffer, start })?;
-        let path = self.loading.files().path(item.file);
+        let path = self.loading.files().with_path(item.file, |path| path_str(py, path))?;
         let offset = match self.delivery {
             Delivery::Files => None,
             Delivery::Objects => Some(item.offset.into_pyobject(py)?.into_any()),
         };
-        Ok(Some(Item {
-            path: path.as_os_str().into_pyobject(py)?.into_any(),
-            offset,
-            bytes: PyMemoryView::from(bytes.as_any())?.into_any(),
-        }))
+        Ok(Some(Item { path, offset, bytes: PyMemoryView::from(bytes.as_any())?.into_any() }))
     }
 }

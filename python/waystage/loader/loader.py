@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from waystage._native import Loading, LoadRefused
+from waystage._native import LoadedItems, Loading, LoadRefused
 from waystage.flows import FlowDescription, FlowEnd, reported
 from waystage.loader.errors import LoaderError
 from waystage.loader.files import FileSet, Mode, file_set
@@ -295,23 +295,16 @@ class Loader:
         return max(1, min(LOADERS, -(-self.best_loaders * targets // self.world)))
 
 
-class _Epoch:
+class _Epoch(LoadedItems):
     """What one epoch delivers; a flow until the last buffer, `close`, or the end of all references."""
+
+    def __new__(cls, loading: Loading, about: FlowDescription) -> Self:
+        return super().__new__(cls, loading)
 
     def __init__(self, loading: Loading, about: FlowDescription) -> None:
         self._loading = loading
         self._flow = ExitStack()
         self._flow.enter_context(reported(loading, about))
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._loading)
-        except StopIteration:
-            self._flow.close()
-            raise
 
     def extend(self, columns: Sequence[list[Any]], most: int) -> None:
         """Append what `next` gives, column by column, until there are `most` items or nothing is left."""

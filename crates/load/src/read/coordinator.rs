@@ -3,6 +3,7 @@
 mod waking;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use waystage_sync::{Condvar, Mutex};
 
 use super::delivery::{Counts, Delivered, Next, TargetCounts};
 use super::file::{Assembly, Outcome, Source};
+use super::threads::Threads;
 use crate::buffer::Buffer;
 use crate::error::{Failure, Trouble};
 use crate::files::Extent;
@@ -67,8 +69,9 @@ struct State {
     loading: u32,
     /// Whether a loader that sleeps may have work, since enough others read: it is woken when one of them finds none.
     owed: bool,
-    /// Batches in succession whose reader did not have to wait.
+    /// Batches in succession whose reader did not have to wait, and whose reader had to.
     unwaited: u32,
+    waited: u32,
     loaders: u32,
     stopped: bool,
     /// Whether readers were limited after the start.
@@ -93,6 +96,9 @@ const TAKEN_BYTES: u64 = 1 << 20;
 /// This number of batches without a wait are of files in memory.
 const IN_MEMORY: u32 = 16;
 
+/// This number of batches with a wait are of files that are not: a single one may be for memory.
+const IN_STORAGE: u32 = 3;
+
 pub(super) struct Coordinator {
     pub(super) pace: Pace,
     pub(super) source: Source,
@@ -101,9 +107,12 @@ pub(super) struct Coordinator {
     began: Instant,
     /// The consumer as a loader: it reads where it would sleep for less time than a wake-up takes.
     pub(super) helper: u32,
+    pub(super) threads: Mutex<Threads>,
+    /// Whether some were not started yet.
+    short_of_loaders: AtomicBool,
     /// Loaders that read from memory at once, at most: with the consumer they have all cores, and more would only take
     /// turns.
-    quick_loaders: u32,
+    pub(super) quick_loaders: u32,
     state: Mutex<State>,
     /// Locked alone, or after the state.
     consumer: Mutex<Consumer>,
@@ -130,6 +139,8 @@ impl Coordinator {
             binding: rules.binding,
             began,
             helper: scheduler.add_loader(),
+            threads: Mutex::default(),
+            short_of_loaders: AtomicBool::new(false),
             quick_loaders: std::thread::available_parallelism()
                 .map_or(1, |cores| u32::try_from(cores.get() - 1).unwrap_or(u32::MAX).max(1)),
             state: Mutex::new(State {
@@ -146,6 +157,7 @@ impl Coordinator {
                 loading: 0,
                 owed: false,
                 unwaited: 0,
+                waited: 0,
                 loaders: 0,
                 stopped: false,
                 limited: false,
@@ -161,6 +173,15 @@ impl Coordinator {
             work: Condvar::new(),
             arrived: Condvar::new(),
         }
+    }
+
+    pub(super) fn set_short_of_loaders(&self, short: bool) {
+        self.short_of_loaders.store(short, Ordering::Relaxed);
+    }
+
+    /// Whether some loaders were not started yet.
+    pub(super) fn is_short_of_loaders(&self) -> bool {
+        self.short_of_loaders.load(Ordering::Relaxed)
     }
 
     pub(super) fn loader_started(&self) {
@@ -244,8 +265,14 @@ impl Coordinator {
         }
     }
 
-    /// A loader has read its batch; `read` are the pieces for which [`Self::done`] was not called.
-    pub(super) fn batch_done(&self, loader: u32, batch: &Batch, read: &mut Vec<(Job, Outcome)>) {
+    /// A loader has read its batch; `read` are the pieces for which [`Self::done`] was not called. Whether loaders wait
+    /// for the storage.
+    pub(super) fn batch_done(
+        &self,
+        loader: u32,
+        batch: &Batch,
+        read: &mut Vec<(Job, Outcome)>,
+    ) -> bool {
         let now = Instant::now();
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -259,10 +286,13 @@ impl Coordinator {
         }
         state.reading -= 1;
         state.loading -= u32::from(loader != self.helper);
-        state.unwaited = if batch.waited { 0 } else { state.unwaited.saturating_add(1) };
         if batch.waited {
+            (state.unwaited, state.waited) = (0, state.waited.saturating_add(1));
             self.wake_owed(state);
+        } else {
+            (state.unwaited, state.waited) = (state.unwaited.saturating_add(1), 0);
         }
+        let are_slow = state.waited >= IN_STORAGE;
         if state.limited && state.sleeping > 0 {
             // The target takes a reader again, and this loader may go to another one.
             self.work.notify_one();
@@ -271,6 +301,7 @@ impl Coordinator {
             drop(guard);
             self.arrived.notify_one();
         }
+        are_slow
     }
 
     /// Put what was read among what is ready. Whether the consumer may take an item that it could not before.
@@ -328,7 +359,7 @@ impl Coordinator {
     /// [`Self::helper`].
     pub(super) fn next(&self, deadline: Option<Instant>) -> Result<Next, Batch> {
         if let Some(delivered) = self.hand_out() {
-            return Ok(Next::Item(Box::new(delivered)));
+            return Ok(Next::Item(delivered));
         }
         let mut state = self.state.lock();
         loop {
@@ -337,7 +368,7 @@ impl Coordinator {
                 drop(state);
                 // Another consumer may have been quicker.
                 match self.hand_out() {
-                    Some(delivered) => return Ok(Next::Item(Box::new(delivered))),
+                    Some(delivered) => return Ok(Next::Item(delivered)),
                     None => state = self.state.lock(),
                 }
                 continue;
@@ -430,9 +461,9 @@ impl Coordinator {
 /// A piece with what is needed to read it.
 fn job(state: &mut State, piece: Piece) -> Option<Job> {
     let item = Arc::clone(state.scheduler.item(piece.slot)?);
-    let extent = item.extents[piece.extent];
-    let assembly = (item.extents.len() > 1).then(|| {
-        let made = || Arc::new(Assembly::new(item.extents.len()));
+    let extent = item.extent(piece.extent);
+    let assembly = (item.count() > 1).then(|| {
+        let made = || Arc::new(Assembly::new(item.count()));
         Arc::clone(state.assemblies.entry(piece.slot).or_insert_with(made))
     });
     Some(Job { piece, item, extent, assembly })

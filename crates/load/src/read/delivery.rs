@@ -20,7 +20,7 @@ pub struct Delivered {
 #[derive(Debug)]
 pub enum Next {
     /// An item.
-    Item(Box<Delivered>),
+    Item(Delivered),
     /// None within the time; there will be more.
     Waiting,
     /// Everything was delivered.

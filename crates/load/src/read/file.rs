@@ -1,6 +1,5 @@
 //! Reads one piece: opens and checks the file, and handles one that changed since it was recorded.
 
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -135,10 +134,9 @@ fn small(source: &Source, file: u32) -> Result<Outcome, Failure> {
         if there {
             return Ok(Outcome { bytes: Ok(Some(buffer)), read: recorded, shrunk: false });
         }
-        let path = source.files.path(file);
-        let (tree, entry) = (&source.tree, source.files.recorded(file));
-        tree.look_again(path.as_os_str().as_bytes(), entry, &mut opened)
-            .map_err(|error| unreadable(source, file, error))?;
+        let entry = source.files.recorded(file);
+        let look = |path: &[u8]| source.tree.look_again(path, entry, &mut opened);
+        source.files.with_path(file, look).map_err(|error| unreadable(source, file, error))?;
     }
     as_it_is(source, file, &opened)
 }
@@ -273,8 +271,8 @@ fn within_memory(source: &Source, file: u32, length: u64) -> Result<(), Failure>
 type Open = fn(&CheckedTree, &[u8], &Recorded) -> Result<Opened, OpenFailed>;
 
 fn open(source: &Source, file: u32, open: Open) -> Result<Opened, Failure> {
-    let path = source.files.path(file);
-    let opened = open(&source.tree, path.as_os_str().as_bytes(), source.files.recorded(file));
+    let entry = source.files.recorded(file);
+    let opened = source.files.with_path(file, |path| open(&source.tree, path, entry));
     opened.map_err(|OpenFailed { differences, error }| {
         let (trouble, message) = if differences.contains(Differences::MISSING) {
             (Trouble::Vanished, "it is no longer there".to_owned())
@@ -286,7 +284,7 @@ fn open(source: &Source, file: u32, open: Open) -> Result<Opened, Failure> {
         } else {
             (Trouble::Unreadable, said(error))
         };
-        Failure { path, trouble, message }
+        Failure { path: source.files.path(file), trouble, message }
     })
 }
 

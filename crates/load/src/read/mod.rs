@@ -17,19 +17,17 @@ mod threads;
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use waystage_catalog::{CheckCounts, CheckedTree};
-use waystage_sync::Mutex;
 
 use crate::error::LoadError;
 use crate::files::Files;
 use crate::plan::Delivery;
 use crate::progress::Progress;
-use crate::schedule::{Rules, Scheduler};
+use crate::schedule::{Binding, Rules, Scheduler};
 use coordinator::Coordinator;
 use file::Source;
+use threads::PATIENCE;
+use waystage_catalog::{CheckCounts, CheckedTree};
 use waystage_pacing::Pace;
 
 pub use delivery::{Counts, Delivered, Next, TargetCounts};
@@ -40,7 +38,6 @@ const MOST_LOADERS: u32 = 1024;
 /// An epoch being read. Dropping it ends it.
 pub struct Loading {
     coordinator: Arc<Coordinator>,
-    loaders: Mutex<Vec<JoinHandle<()>>>,
     bytes_total: u64,
     /// The process whose threads these are.
     process: u32,
@@ -59,22 +56,18 @@ impl Loading {
     ) -> Result<Self, LoadError> {
         let refused = |error: io::Error| LoadError::Io(files.root().to_path_buf(), error);
         let tree = CheckedTree::open(files.root()).map_err(refused)?;
-        let loaders = rules.loaders.max(1);
         let bytes_total = bytes_of(&files, &units, &delivered, rules.delivery);
         let scheduler = Scheduler::new(&files, units, delivered.clone(), rules.clone());
         let source = Source::new(Arc::clone(&files), tree, &rules);
         let coordinator = Arc::new(Coordinator::new(source, scheduler, delivered, &rules));
-        let loading = Self {
-            coordinator,
-            loaders: Mutex::new(Vec::with_capacity(loaders as usize)),
-            bytes_total,
-            process: std::process::id(),
+        let loading = Self { coordinator, bytes_total, process: std::process::id() };
+        let (coordinator, all) = (&loading.coordinator, rules.loaders.max(1));
+        let first = match rules.binding {
+            Binding::Steal => coordinator.quick_loaders + 1,
+            // Each may be the only one that reads from a target.
+            Binding::Strict => all,
         };
-        for number in 0..loaders {
-            let handle =
-                threads::start(Arc::clone(&loading.coordinator), number).map_err(refused)?;
-            loading.loaders.lock().push(handle);
-        }
+        coordinator.threads.lock().start(coordinator, first, all).map_err(refused)?;
         Ok(loading)
     }
 
@@ -105,11 +98,12 @@ impl Loading {
             };
             limits.push((at, *most));
         }
-        let mut loaders = self.loaders.lock();
+        let mut threads = self.coordinator.threads.lock();
+        threads.start_others(&self.coordinator);
         for number in self.coordinator.limit_readers(&limits, MOST_LOADERS) {
             let started = threads::start(Arc::clone(&self.coordinator), number);
             let failed = |error| LoadError::Option(format!("a loader cannot be started: {error}"));
-            loaders.push(started.map_err(failed)?);
+            threads.started.push(started.map_err(failed)?);
         }
         Ok(())
     }
@@ -117,6 +111,19 @@ impl Loading {
     /// The next item, waiting for at most `timeout`.
     #[must_use]
     pub fn next(&self, timeout: Duration) -> Next {
+        if timeout.is_zero() || !self.coordinator.is_short_of_loaders() {
+            return self.next_within(timeout);
+        }
+        match self.next_within(timeout.min(PATIENCE)) {
+            Next::Waiting if self.is_of_this_process() => {
+                threads::start_others(&self.coordinator);
+                self.next_within(timeout.saturating_sub(PATIENCE))
+            }
+            next => next,
+        }
+    }
+
+    fn next_within(&self, timeout: Duration) -> Next {
         let deadline = (!timeout.is_zero()).then(|| Instant::now() + timeout);
         loop {
             match self.coordinator.next(deadline) {
@@ -162,20 +169,25 @@ impl Loading {
 
     /// End it; its threads are gone when this returns, each after the read it is in.
     pub fn stop(&self) {
-        if self.process != std::process::id() {
+        if !self.is_of_this_process() {
             // A forked process has none of these threads, and a lock may be held by one of them for ever.
             std::mem::forget(Arc::clone(&self.coordinator));
-            if let Some(mut loaders) = self.loaders.try_lock() {
-                loaders.drain(..).for_each(std::mem::forget);
+            if let Some(mut threads) = self.coordinator.threads.try_lock() {
+                threads.end().into_iter().for_each(std::mem::forget);
             }
             return;
         }
         self.coordinator.stop();
-        let loaders = std::mem::take(&mut *self.loaders.lock());
-        for loader in loaders {
+        let started = self.coordinator.threads.lock().end();
+        for loader in started {
             // A panic has been printed to stderr, and the coordinator has counted the loader as ended.
             let _ = loader.join();
         }
+    }
+
+    /// Whether the threads are this process's, and not those of the one that it was forked from.
+    fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
     }
 }
 

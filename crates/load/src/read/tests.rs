@@ -253,3 +253,61 @@ fn many_loaders_of_small_files_all_come_to_their_end() {
         }
     }
 }
+
+/// Files of 64 KiB in a folder, of which memory holds a quarter, and more loaders than cores.
+fn start_many(scratch: &Scratch, files: usize) -> (Loading, usize) {
+    let names: Vec<String> = (0..files).map(|n| format!("f{n}")).collect();
+    for name in &names {
+        fs::write(scratch.0.join(name), content(64 << 10)).unwrap();
+    }
+    let described: Vec<Described<'_>> =
+        names.iter().map(|name| (&name[..], 64 << 10, &[][..])).collect();
+    let loaders = std::thread::available_parallelism().unwrap().get() + 8;
+    let rules = Rules {
+        loaders: u32::try_from(loaders).unwrap(),
+        piece_bytes: 1 << 20,
+        ..rules(Delivery::Files)
+    };
+    (start(&scratch.0, &described, rules), loaders)
+}
+
+fn started(loading: &Loading) -> usize {
+    loading.coordinator.threads.lock().started.len()
+}
+
+#[test]
+fn a_loader_for_each_core_begins() {
+    let (loading, loaders) = start_many(&Scratch::new("begin"), 0);
+    assert!(all(&loading).is_empty());
+    assert_eq!(started(&loading), (loaders - 8).max(2));
+}
+
+#[test]
+fn all_loaders_are_started_for_a_consumer_that_waits() {
+    let scratch = Scratch::new("patience");
+    let (loading, loaders) = start_many(&scratch, 64);
+    loading.pace().gate.set_paused(true);
+    let mut found = 0;
+    while matches!(loading.next(Duration::from_millis(100)), Next::Item(_)) {
+        found += 1;
+    }
+    assert_eq!(started(&loading), loaders);
+    loading.pace().gate.set_paused(false);
+    assert_eq!(found + all(&loading).len(), 64);
+}
+
+#[test]
+fn all_loaders_are_started_where_those_that_began_have_to_wait() {
+    let scratch = Scratch::new("slow");
+    let (loading, loaders) = start_many(&scratch, 64);
+    loading.pace().gate.set_limit(Some(4 << 20));
+    let (mut found, began) = (0, Instant::now());
+    while started(&loading) < loaders {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        // A consumer that never waits.
+        found += usize::from(matches!(loading.next(Duration::ZERO), Next::Item(_)));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    loading.pace().gate.set_limit(None);
+    assert_eq!(found + all(&loading).len(), 64);
+}

@@ -1,6 +1,10 @@
-//! A loader's thread.
+//! The loaders' threads.
+//!
+//! Of files in memory a loader for each core reads as fast as all of them, so the others are started when the storage
+//! makes them wait, or the consumer has waited for [`PATIENCE`].
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,6 +16,56 @@ use super::coordinator::{Batch, Coordinator};
 use super::file::{self, OpenedFile};
 use crate::schedule::TOGETHER;
 
+/// For how long the consumer waits for an item before all loaders are started: a read may hang.
+pub(super) const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Those that were started, and the numbers of those that were not yet.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    pub(super) started: Vec<JoinHandle<()>>,
+    left: Range<u32>,
+}
+
+impl Threads {
+    /// Start `first` of `all` loaders.
+    pub(super) fn start(
+        &mut self,
+        coordinator: &Arc<Coordinator>,
+        first: u32,
+        all: u32,
+    ) -> io::Result<()> {
+        self.left = first.min(all)..all;
+        coordinator.set_short_of_loaders(!self.left.is_empty());
+        for number in 0..self.left.start {
+            self.started.push(start(Arc::clone(coordinator), number)?);
+        }
+        Ok(())
+    }
+
+    /// Start the others. Where the system has no more threads, those that there are read on.
+    pub(super) fn start_others(&mut self, coordinator: &Arc<Coordinator>) {
+        for number in std::mem::take(&mut self.left) {
+            let Ok(started) = start(Arc::clone(coordinator), number) else { break };
+            self.started.push(started);
+        }
+        coordinator.set_short_of_loaders(false);
+    }
+
+    /// All that were started, after which no others are.
+    pub(super) fn end(&mut self) -> Vec<JoinHandle<()>> {
+        self.left = 0..0;
+        std::mem::take(&mut self.started)
+    }
+}
+
+/// Start the loaders that were not, if there are any.
+pub(super) fn start_others(coordinator: &Arc<Coordinator>) {
+    if coordinator.is_short_of_loaders() {
+        coordinator.threads.lock().start_others(coordinator);
+    }
+}
+
+/// Start a loader.
 pub(super) fn start(coordinator: Arc<Coordinator>, number: u32) -> io::Result<JoinHandle<()>> {
     coordinator.loader_started();
     let name = format!("load-{number}");
@@ -29,7 +83,7 @@ pub(super) fn start(coordinator: Arc<Coordinator>, number: u32) -> io::Result<Jo
 }
 
 /// Counts the loader as ended, also when it panics: the consumer must not wait for it for ever.
-struct EndedOnDrop<'a>(&'a Coordinator);
+struct EndedOnDrop<'a>(&'a Arc<Coordinator>);
 
 impl Drop for EndedOnDrop<'_> {
     fn drop(&mut self) {
@@ -37,7 +91,7 @@ impl Drop for EndedOnDrop<'_> {
     }
 }
 
-fn run(coordinator: &Coordinator, number: u32) {
+fn run(coordinator: &Arc<Coordinator>, number: u32) {
     let _attached = coordinator.pace.meter.attach();
     let gate = &coordinator.pace.gate;
     let mut last = None;
@@ -50,7 +104,7 @@ fn run(coordinator: &Coordinator, number: u32) {
 
 /// Read a batch and hand it back, as far as `gate` lets it pass.
 pub(super) fn read(
-    coordinator: &Coordinator,
+    coordinator: &Arc<Coordinator>,
     number: u32,
     mut batch: Batch,
     gate: Option<&Gate>,
@@ -87,7 +141,9 @@ pub(super) fn read(
         }
     }
     batch.waited |= waits_of_this_thread() > waits;
-    coordinator.batch_done(number, &batch, &mut read);
+    if coordinator.batch_done(number, &batch, &mut read) {
+        start_others(coordinator);
+    }
     Ok(())
 }
 
