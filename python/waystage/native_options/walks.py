@@ -22,7 +22,8 @@ class WalkOptions:
     one_file_system: bool = False
     known: tuple[Any, ...] | None = None
     """Directories that are not read if unchanged: path offsets, paths, inodes, devices, mtimes, ctimes."""
-    batch_rows: int = 65_536
+    batch_rows: int = 4_096
+    """Entries of a batch, at most: few, since larger batches take memory that is new to the process each time."""
     layouts: Literal["each", "attribute"] | None = None
     """Ask each file system in its own way, or read Lustre's attribute of every file; None reads no layouts."""
     tops: Sequence[bytes] = (b"",)
