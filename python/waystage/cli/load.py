@@ -37,7 +37,7 @@ TOGETHER = 256
     "--files", "whole", is_flag=True, help="Deliver complete files in epoch order, as for training."
 )
 @click.option(
-    "--loaders", type=click.IntRange(1, 4096), help="Number of reading threads. Default: from the profile."
+    "--loaders", type=click.IntRange(1, 4096), help="Reading threads, at most. Default: from the profile."
 )
 @click.option(
     "--profile",

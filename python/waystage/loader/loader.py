@@ -78,7 +78,7 @@ class Loader:
         its share; `uneven` says whether the last files of a remainder are kept, dropped, or repeated by the others.
         `deliver` is whole files or pieces of objects of at most `piece_bytes`; `order` that of the epoch or of arrival.
         `mode` and `tree` say where files and layouts come from: a catalog, whose tree may have moved, or a walk with or
-        without layouts. `loaders`, 1 to 4096, is the number of threads, `profile` a file of `waystage profile-targets`;
+        without layouts. `loaders`, 1 to 4096, limits the threads, `profile` a file of `waystage profile-targets`;
         `binding` lets a thread leave its storage target, or not. `memory_bytes` bounds what is read and not delivered.
         `on_error` raises FileNotLoaded in the place of a file that cannot be read, or skips it; `resized` makes a changed
         size such an error, or delivers the present contents. `progress` receives a text and the share done of a walk.
