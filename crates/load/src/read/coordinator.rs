@@ -12,7 +12,7 @@ use waystage_sync::{Condvar, Mutex};
 
 use super::delivery::{Counts, Delivered, Next, TargetCounts};
 use super::file::{Assembly, Outcome, Source};
-use super::threads::Threads;
+use super::started::Started;
 use crate::buffer::Buffer;
 use crate::error::{Failure, Trouble};
 use crate::files::Extent;
@@ -107,7 +107,7 @@ pub(super) struct Coordinator {
     began: Instant,
     /// The consumer as a loader: it reads where it would sleep for less time than a wake-up takes.
     pub(super) helper: u32,
-    pub(super) threads: Mutex<Threads>,
+    pub(super) started: Mutex<Started>,
     /// Whether some were not started yet.
     short_of_loaders: AtomicBool,
     /// Loaders that read from memory at once, at most: with the consumer they have all cores, and more would only take
@@ -139,7 +139,7 @@ impl Coordinator {
             binding: rules.binding,
             began,
             helper: scheduler.add_loader(),
-            threads: Mutex::default(),
+            started: Mutex::default(),
             short_of_loaders: AtomicBool::new(false),
             quick_loaders: std::thread::available_parallelism()
                 .map_or(1, |cores| u32::try_from(cores.get() - 1).unwrap_or(u32::MAX).max(1)),

@@ -13,6 +13,7 @@ mod delivery;
 mod file;
 pub mod measure;
 mod region;
+mod started;
 mod threads;
 
 use std::io;
@@ -67,7 +68,7 @@ impl Loading {
             // Each may be the only one that reads from a target.
             Binding::Strict => all,
         };
-        coordinator.threads.lock().start(coordinator, first, all).map_err(refused)?;
+        threads::start_first(coordinator, first, all).map_err(refused)?;
         Ok(loading)
     }
 
@@ -98,12 +99,12 @@ impl Loading {
             };
             limits.push((at, *most));
         }
-        let mut threads = self.coordinator.threads.lock();
-        threads.start_others(&self.coordinator);
+        threads::start_others(&self.coordinator);
+        let mut loaders = self.coordinator.started.lock();
         for number in self.coordinator.limit_readers(&limits, MOST_LOADERS) {
             let started = threads::start(Arc::clone(&self.coordinator), number);
             let failed = |error| LoadError::Option(format!("a loader cannot be started: {error}"));
-            threads.started.push(started.map_err(failed)?);
+            loaders.handles.push(started.map_err(failed)?);
         }
         Ok(())
     }
@@ -172,13 +173,13 @@ impl Loading {
         if !self.is_of_this_process() {
             // A forked process has none of these threads, and a lock may be held by one of them for ever.
             std::mem::forget(Arc::clone(&self.coordinator));
-            if let Some(mut threads) = self.coordinator.threads.try_lock() {
-                threads.end().into_iter().for_each(std::mem::forget);
+            if let Some(mut started) = self.coordinator.started.try_lock() {
+                started.end().into_iter().for_each(std::mem::forget);
             }
             return;
         }
         self.coordinator.stop();
-        let started = self.coordinator.threads.lock().end();
+        let started = self.coordinator.started.lock().end();
         for loader in started {
             // A panic has been printed to stderr, and the coordinator has counted the loader as ended.
             let _ = loader.join();

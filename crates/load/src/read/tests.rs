@@ -272,7 +272,7 @@ fn start_many(scratch: &Scratch, files: usize) -> (Loading, usize) {
 }
 
 fn started(loading: &Loading) -> usize {
-    loading.coordinator.threads.lock().started.len()
+    loading.coordinator.started.lock().handles.len()
 }
 
 #[test]

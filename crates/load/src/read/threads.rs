@@ -4,7 +4,6 @@
 //! makes them wait, or the consumer has waited for [`PATIENCE`].
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,50 +18,28 @@ use crate::schedule::TOGETHER;
 /// For how long the consumer waits for an item before all loaders are started: a read may hang.
 pub(super) const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Those that were started, and the numbers of those that were not yet.
-#[derive(Debug, Default)]
-pub(super) struct Threads {
-    pub(super) started: Vec<JoinHandle<()>>,
-    left: Range<u32>,
+/// Start `first` of `all` loaders. Fails where the system has no more threads.
+pub(super) fn start_first(coordinator: &Arc<Coordinator>, first: u32, all: u32) -> io::Result<()> {
+    let mut started = coordinator.started.lock();
+    started.left = first.min(all)..all;
+    coordinator.set_short_of_loaders(!started.left.is_empty());
+    for number in 0..started.left.start {
+        started.handles.push(start(Arc::clone(coordinator), number)?);
+    }
+    Ok(())
 }
 
-impl Threads {
-    /// Start `first` of `all` loaders.
-    pub(super) fn start(
-        &mut self,
-        coordinator: &Arc<Coordinator>,
-        first: u32,
-        all: u32,
-    ) -> io::Result<()> {
-        self.left = first.min(all)..all;
-        coordinator.set_short_of_loaders(!self.left.is_empty());
-        for number in 0..self.left.start {
-            self.started.push(start(Arc::clone(coordinator), number)?);
-        }
-        Ok(())
-    }
-
-    /// Start the others. Where the system has no more threads, those that there are read on.
-    pub(super) fn start_others(&mut self, coordinator: &Arc<Coordinator>) {
-        for number in std::mem::take(&mut self.left) {
-            let Ok(started) = start(Arc::clone(coordinator), number) else { break };
-            self.started.push(started);
-        }
-        coordinator.set_short_of_loaders(false);
-    }
-
-    /// All that were started, after which no others are.
-    pub(super) fn end(&mut self) -> Vec<JoinHandle<()>> {
-        self.left = 0..0;
-        std::mem::take(&mut self.started)
-    }
-}
-
-/// Start the loaders that were not, if there are any.
+/// Start the others, if there are any. Where the system has no more threads, those that there are read on.
 pub(super) fn start_others(coordinator: &Arc<Coordinator>) {
-    if coordinator.is_short_of_loaders() {
-        coordinator.threads.lock().start_others(coordinator);
+    if !coordinator.is_short_of_loaders() {
+        return;
     }
+    let mut started = coordinator.started.lock();
+    for number in std::mem::take(&mut started.left) {
+        let Ok(handle) = start(Arc::clone(coordinator), number) else { break };
+        started.handles.push(handle);
+    }
+    coordinator.set_short_of_loaders(false);
 }
 
 /// Start a loader.
