@@ -21,6 +21,7 @@ mod flow_load;
 mod flow_time;
 mod layout;
 mod load;
+mod load_files;
 mod load_model;
 mod loss_meter;
 mod path_probe;
@@ -62,6 +63,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         loss_meter::register,
         layout::register,
         load::register,
+        load_files::register,
         load_model::register,
         path_probe::register,
         peer::register,

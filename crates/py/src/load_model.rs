@@ -11,7 +11,7 @@ use waystage_load::schedule::{Binding, Rules, Scheduler};
 use waystage_load::simulate::{lower_bound_s, run, Service};
 
 use crate::errors::{LoadRefused, OrRaise};
-use crate::load::LoadFiles;
+use crate::load_files::LoadFiles;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(choose_loaders, module)?)?;
