@@ -88,6 +88,24 @@ def test_listings_have_what_fsspec_expects(served: Site, far: Any) -> None:
     assert far.exists(str(folder)) and not far.exists(str(folder / "gone"))
 
 
+def test_a_forked_process_makes_a_connection_of_its_own(served: Site, far: Any) -> None:
+    """As workers of PyTorch's DataLoader are forked; fsspec lets go of cached file systems in them."""
+    (served.data / "shared").write_bytes(b"12345")
+    kept, _ = fsspec.core.url_to_fs(url(served, served.data), **access(served))
+    assert [system.cat_file(str(served.data / "shared")) for system in (far, kept)] == [b"12345"] * 2
+    del kept
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = 0 if far.cat_file(str(served.data / "shared"), 1, 3) == b"23" else 2
+            far.close()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert far.cat_file(str(served.data / "shared"), 2, 4) == b"34"
+
+
 def test_directories_are_changed_and_errors_are_those_of_files(served: Site, far: Any) -> None:
     base = str(served.data / "changed")
     far.makedirs(f"{base}/a/b")

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_agent::{Agent, Changes, LookupOptions, Setup};
 use waystage_catalog::Exclude;
+use waystage_sync::ProcessLocal;
 
 use crate::catalog::{layouts_of, WalkBatch};
 
@@ -19,7 +20,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// An agent at work.
 #[pyclass(frozen, module = "waystage._native")]
-struct CatalogAgent(Agent);
+struct CatalogAgent(ProcessLocal<Agent>);
 
 #[pymethods]
 impl CatalogAgent {
@@ -33,7 +34,7 @@ impl CatalogAgent {
         ring_bytes: usize,
     ) -> PyResult<Self> {
         let agent = py.detach(|| Agent::start(Setup { root, tell_stat, rings, ring_bytes }))?;
-        Ok(Self(agent))
+        Ok(Self(ProcessLocal::new(agent)))
     }
 
     /// What programs find the shared memory by, in their variable WAYSTAGE_RING.

@@ -7,6 +7,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use waystage_coupling::address;
 use waystage_coupling::service::{Options, Service};
+use waystage_sync::ProcessLocal;
 
 use crate::task::duration;
 
@@ -16,7 +17,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Holds pieces of coupled names, and their directories, until `stop`.
 #[pyclass(frozen, module = "waystage._native")]
-struct CouplingService(Service);
+struct CouplingService(ProcessLocal<Service>);
 
 #[pymethods]
 impl CouplingService {
@@ -46,9 +47,10 @@ impl CouplingService {
             memory_bytes,
             socket: socket.clone(),
         };
-        Service::start(options).map(Self).map_err(|error| {
+        let started = Service::start(options).map_err(|error| {
             PyOSError::new_err(format!("coupling at {}: {error}", socket.display()))
-        })
+        })?;
+        Ok(Self(ProcessLocal::new(started)))
     }
 
     #[getter]

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use waystage_aqm::{Aqm, Policer, QueueSpec};
+use waystage_sync::ProcessLocal;
 use waystage_wanpath::forwarder::{Forwarder, ForwarderConfig};
 use waystage_wanpath::model::{Bursts, Spec};
 use waystage_wanpath::path::{join, End};
@@ -96,7 +97,7 @@ impl Work {
 
 /// A path that carries packets until it is ended or dropped.
 #[pyclass(frozen, module = "waystage._native")]
-struct EmulatedPath(Mutex<[Forwarder; 2]>);
+struct EmulatedPath(ProcessLocal<Mutex<[Forwarder; 2]>>);
 
 impl EmulatedPath {
     fn with<T>(&self, act: impl FnOnce(&mut [Forwarder; 2]) -> T) -> T {
@@ -121,7 +122,7 @@ impl EmulatedPath {
         ];
         let specs = [forward.spec(), back.spec()];
         let forwarders = py.detach(|| join(ends, specs, work.seed, work.working())).or_raise()?;
-        Ok(Self(Mutex::new(forwarders)))
+        Ok(Self(ProcessLocal::new(Mutex::new(forwarders))))
     }
 
     /// The address it listens at comes with it: a port of 0 becomes a real one.
@@ -142,7 +143,7 @@ impl EmulatedPath {
         let specs = [forward.spec(), back.spec()];
         let (forwarders, at) =
             py.detach(|| relay(listen, to, specs, work.seed, work.working())).or_raise()?;
-        Ok((Self(Mutex::new(forwarders)), at.to_string()))
+        Ok((Self(ProcessLocal::new(Mutex::new(forwarders))), at.to_string()))
     }
 
     fn change(&self, direction: usize, spec: Direction) -> PyResult<()> {

@@ -15,6 +15,7 @@ use waystage_pfs::model::{MetadataServer, Model, Service, StorageTarget};
 use waystage_pfs::mount::Mount;
 use waystage_pfs::tree::{Folder, Generated, Made, Tree};
 use waystage_pfs::PfsError;
+use waystage_sync::ProcessLocal;
 
 use crate::errors::OrRaise;
 
@@ -132,7 +133,7 @@ impl Shape {
 
 /// A striped file system that is emulated.
 #[pyclass(frozen, module = "waystage._native")]
-struct EmulatedFileSystem(Mutex<Option<Mount>>);
+struct EmulatedFileSystem(ProcessLocal<Mutex<Option<Mount>>>);
 
 #[pymethods]
 impl EmulatedFileSystem {
@@ -147,7 +148,7 @@ impl EmulatedFileSystem {
     ) -> PyResult<Self> {
         let sizes = sizes.map(|sizes| sizes.as_array().to_vec());
         let mount = py.detach(|| shape.mount(&point, name, sizes)).or_raise()?;
-        Ok(Self(Mutex::new(Some(mount))))
+        Ok(Self(ProcessLocal::new(Mutex::new(Some(mount)))))
     }
 
     fn ended(&self) -> bool {

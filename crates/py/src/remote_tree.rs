@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use waystage_remote_copy::{TreeAnswer, TreeEntry, TreeRequest, TreeSession};
+use waystage_sync::ProcessLocal;
 
 use crate::path_probe::watched;
 use crate::peer::PyPeer;
@@ -22,10 +23,16 @@ type PyAnswer<'py> = (Vec<PyEntry<'py>>, u64, Vec<(Bound<'py, PyBytes>, String)>
 
 /// The directories of a server, over one connection that is made at the first request.
 #[pyclass(frozen, module = "waystage._native")]
-struct RemoteTree(Arc<TreeSession>);
+struct RemoteTree(ProcessLocal<Arc<TreeSession>>);
+
+const FORKED: &str =
+    "the connection is that of the process that this one was forked from: open one here";
 
 impl RemoteTree {
     fn answer(&self, py: Python<'_>, request: TreeRequest) -> PyResult<TreeAnswer> {
+        if !self.0.is_ours() {
+            return Err(PyRuntimeError::new_err(FORKED));
+        }
         let session = Arc::clone(&self.0);
         let work = move || session.ask(&request);
         let stop = |thread: std::thread::JoinHandle<()>| {
@@ -47,7 +54,7 @@ fn entry<'py>(py: Python<'py>, entry: TreeEntry) -> PyEntry<'py> {
 impl RemoteTree {
     #[new]
     fn new(py: Python<'_>, peer: PyPeer) -> PyResult<Self> {
-        Ok(Self(Arc::new(TreeSession::new(peer.open(py)?))))
+        Ok(Self(ProcessLocal::new(Arc::new(TreeSession::new(peer.open(py)?)))))
     }
 
     /// `list`, `make`, `remove` or `rename`; `flag` asks for the entry itself, or allows parents, contents or a
@@ -87,6 +94,8 @@ impl RemoteTree {
 
     /// Close the connection, if there is one.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.0.close());
+        if self.0.is_ours() {
+            py.detach(|| self.0.close());
+        }
     }
 }

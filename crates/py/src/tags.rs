@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use waystage_sync::ProcessLocal;
 use waystage_tags::{Layout, Service, Setup};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -13,7 +14,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// A running service.
 #[pyclass(frozen, module = "waystage._native")]
-struct TagService(Mutex<Option<Service>>);
+struct TagService(ProcessLocal<Mutex<Option<Service>>>);
 
 #[pymethods]
 impl TagService {
@@ -36,7 +37,7 @@ impl TagService {
         let service = py
             .detach(|| Service::start(setup))
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok(Self(Mutex::new(Some(service))))
+        Ok(Self(ProcessLocal::new(Mutex::new(Some(service)))))
     }
 
     /// Programs connected now.

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::PyClass;
 use waystage_pacing::{Cause, FlowCounts as Counts, Gate, Pace};
-use waystage_sync::RwLock;
+use waystage_sync::{ProcessLocal, RwLock};
 
 /// A condition variable does not wake for a signal, and Python runs handlers only where the interpreter is asked to.
 const SIGNAL_ROUND: Duration = Duration::from_millis(100);
@@ -126,7 +126,7 @@ fn paced_controls(has_loaders: bool) -> &'static [Control] {
 
 /// Work that runs in threads.
 #[pyclass(frozen, subclass, module = "waystage._native")]
-pub(crate) struct Task(Arc<dyn Work>);
+pub(crate) struct Task(ProcessLocal<Arc<dyn Work>>);
 
 impl Task {
     /// The handle of `work`, of the class that `of` makes.
@@ -135,7 +135,8 @@ impl Task {
         of: impl FnOnce(Arc<W>) -> T,
     ) -> PyClassInitializer<T> {
         let work = Arc::new(work);
-        PyClassInitializer::from(Self(Arc::clone(&work) as Arc<dyn Work>)).add_subclass(of(work))
+        let task = Self(ProcessLocal::new(Arc::clone(&work) as Arc<dyn Work>));
+        PyClassInitializer::from(task).add_subclass(of(work))
     }
 }
 
@@ -236,7 +237,7 @@ impl Task {
 
     /// The control plane's rate.
     fn set_rate(&self, py: Python<'_>, bytes_per_s: Option<i64>) -> PyResult<()> {
-        has(&*self.0, Control::Rate)?;
+        has(&**self.0, Control::Rate)?;
         if let Some(rate) = bytes_per_s.filter(|rate| *rate < 1) {
             let text = format!("{rate} is no rate in bytes/s: give 1 or more, or pause the task");
             return Err(PyValueError::new_err(text));
@@ -247,27 +248,27 @@ impl Task {
 
     /// Move no more bytes.
     fn pause(&self, py: Python<'_>) -> PyResult<()> {
-        has(&*self.0, Control::Pause)?;
+        has(&**self.0, Control::Pause)?;
         py.detach(|| self.0.set_paused(true));
         Ok(())
     }
 
     /// Go on.
     fn resume(&self, py: Python<'_>) -> PyResult<()> {
-        has(&*self.0, Control::Pause)?;
+        has(&**self.0, Control::Pause)?;
         py.detach(|| self.0.set_paused(false));
         Ok(())
     }
 
     /// Another congestion control.
     fn set_mode(&self, py: Python<'_>, mode: &str) -> PyResult<()> {
-        has(&*self.0, Control::Mode)?;
+        has(&**self.0, Control::Mode)?;
         py.detach(|| self.0.set_mode(mode))
     }
 
     /// Loaders of each storage target.
     fn set_loaders(&self, py: Python<'_>, per_target: Loaders) -> PyResult<()> {
-        has(&*self.0, Control::Loaders)?;
+        has(&**self.0, Control::Loaders)?;
         per_target.check()?;
         py.detach(|| self.0.set_loaders(&per_target))
     }

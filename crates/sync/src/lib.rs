@@ -1,4 +1,5 @@
-//! Locks that a forked process can use, also where other threads held some when it was forked.
+//! Locks that a forked process can use, also where other threads held some when it was forked; values that it must not
+//! drop.
 //!
 //! Arrives: values to guard.
 //! Leaves: guards, and waits for changes.
@@ -10,9 +11,13 @@
 //! These are the standard library's locks, which are futexes by themselves, with the interface of `parking_lot`: a
 //! panic of a thread that holds one leaves it usable.
 
+mod process;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
+
+pub use process::ProcessLocal;
 
 /// A mutual exclusion lock without poisoning.
 #[derive(Debug, Default)]

@@ -67,6 +67,7 @@ class FarFileSystem(AbstractFileSystem):  # type: ignore[misc]
         )
         self._tree: RemoteTree | None = None
         self._connecting = Lock()
+        self._process = os.getpid()
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -279,6 +280,9 @@ class FarFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return self._at_tree(lambda tree: tree.read(os.fsencode(path), offset, length), "read", (path,))
 
     def _at_tree(self, request: Any, what: str, paths: tuple[str, ...]) -> Any:
+        if self._process != os.getpid():
+            # Forked: the connection is the other process's, as is a thread that may hold the lock.
+            self._process, self._tree, self._connecting = os.getpid(), None, Lock()
         try:
             with self._connecting:
                 tree = self._tree
