@@ -88,7 +88,7 @@ def test_listings_have_what_fsspec_expects(served: Site, far: Any) -> None:
     assert far.exists(str(folder)) and not far.exists(str(folder / "gone"))
 
 
-def test_a_forked_process_makes_a_connection_of_its_own(served: Site, far: Any) -> None:
+def test_a_forked_process_makes_its_own_connection(served: Site, far: Any) -> None:
     """As workers of PyTorch's DataLoader are forked; fsspec lets go of cached file systems in them."""
     (served.data / "shared").write_bytes(b"12345")
     kept, _ = fsspec.core.url_to_fs(url(served, served.data), **access(served))
