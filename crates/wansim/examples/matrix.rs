@@ -232,7 +232,7 @@ fn stalls() {
 
 fn beside() {
     for (rate_bps, rtt_ms) in paths() {
-        for buffer in [0.05, 0.25, 1.0] {
+        for buffer in [0.05, 0.1, 0.25, 1.0] {
             let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer).without_phase();
             print!("beside cubic, {rate_bps:e} {rtt_ms} ms, {buffer} BDP:");
             for ours_first in [true, false] {

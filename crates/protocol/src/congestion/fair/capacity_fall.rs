@@ -40,7 +40,7 @@ impl Fair {
             || others
             || window >= part * self.window
             || fall.is_exhausted()
-            || queue_ns < shallow_ns(ack)
+            || queue_ns < shallow_ns(ack.min_rtt_ns)
             || window < MIN_DELAY_WINDOW
         {
             self.window = self.window_beside_others(self.window);

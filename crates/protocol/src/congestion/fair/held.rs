@@ -2,6 +2,10 @@
 //!
 //! Arrives: rounds, what a probe found. Leaves: the rate, when to probe, whether another flow is there. Must not know:
 //! the other phases.
+//!
+//! Two things tell of another flow: losses that begin at the rate held while the buffer is full, and a queue that
+//! stands. Each probe overflows the buffer and cuts another flow's window, so the time between two of them is that in
+//! which a CUBIC flow regains what a loss takes (as BBRv2 does for Reno): else probes would keep it small and unseen.
 
 use super::super::loss_floor::LossFloor;
 use super::super::rounds::Round;
@@ -14,7 +18,7 @@ const TEST_ROUNDS: u32 = 5;
 /// Rounds after the end of a probe or of the test in which losses of what was sent before arrive.
 const LATE_ROUNDS: u32 = 3;
 
-/// Rounds between two probes for more, doubled after one that failed.
+/// Rounds between two probes for more, doubled after one that failed up to this or the time that another flow needs.
 const PROBE_ROUNDS: [u32; 2] = [8, 64];
 /// The rate of a probe, of the rate held; the excess doubles after one that succeeded.
 const PROBE: f64 = 1.05;
@@ -35,6 +39,30 @@ const EXCEEDED: f64 = 0.98;
 /// Times that such losses may lower the rate between two probes.
 const STEPS: u32 = 2;
 
+/// A queue of less than this tells nothing of the buffer.
+const LEAST_QUEUE_NS: f64 = 200_000.0;
+/// The buffer is full at this part of the queue at which it overflowed.
+const FULL: f64 = 0.5;
+/// A queue stands where each packet of this many rounds finds this part of it.
+const STANDS: f64 = 1.0 / 8.0;
+const STANDING_ROUNDS: u32 = 16;
+/// Random loss of more than this makes the rate uncertain, and a queue that stands may be this flow's.
+const UNCERTAIN: f64 = 0.002;
+
+/// What is known when the phase begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beginning {
+    pub(super) now_ns: u64,
+    /// What arrived in the round that lost packets, the share lost in it, and its longest queueing delay.
+    pub(super) bps: f64,
+    pub(super) lost: f64,
+    pub(super) queue_ns: f64,
+    /// Whether another flow was there before.
+    pub(super) after_others: bool,
+    /// The rounds in which another flow regains what a loss takes from it.
+    pub(super) regain_rounds: u32,
+}
+
 /// The rate held.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
@@ -44,12 +72,21 @@ pub(super) struct Hold {
     /// The rounds of the present part, holding or probing, and those until the next probe.
     rounds: u32,
     wait_rounds: u32,
+    pub(super) regain_rounds: u32,
     excess: f64,
+    /// Whether another flow was there before: each probe then waits until it would show itself.
+    after_others: bool,
     pub(super) begun_ns: u64,
+    /// The longest queueing delay of rounds in which the buffer overflowed.
+    overflow_ns: f64,
+    /// The rounds in which a queue stood, less those in which none did.
+    standing: u32,
     /// The share lost in the round that began the phase, while the test lasts.
     tested: Option<f64>,
     /// While losses that began at the rate held are watched: the rounds with losses.
     watched: Option<u32>,
+    /// Whether the buffer was full in one of those.
+    lost_when_full: bool,
     /// Times that the rate may still be lowered before the next probe.
     steps: u32,
     /// What was lost in the test, and while holding.
@@ -58,17 +95,23 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Begins with the test, after a round that lost the share `lost` and delivered `bps`.
-    pub(super) fn begin(now_ns: u64, bps: f64, lost: f64) -> Self {
+    /// Begins with the test.
+    pub(super) fn begin(from: &Beginning) -> Self {
+        let regained = if from.after_others { from.regain_rounds } else { 0 };
         Self {
-            bps,
+            bps: from.bps,
             gain: TEST,
             rounds: 0,
-            wait_rounds: PROBE_ROUNDS[0],
+            wait_rounds: PROBE_ROUNDS[0].max(regained),
+            regain_rounds: from.regain_rounds,
             excess: PROBE - 1.0,
-            begun_ns: now_ns,
-            tested: Some(lost),
+            after_others: from.after_others,
+            begun_ns: from.now_ns,
+            overflow_ns: from.queue_ns,
+            standing: 0,
+            tested: Some(from.lost),
             watched: None,
+            lost_when_full: false,
             steps: STEPS,
             calm: LossFloor::default(),
             losses: LossFloor::default(),
@@ -85,10 +128,59 @@ impl Hold {
         delivery_bps / (1.0 - self.calm.share().min(MOST_RANDOM))
     }
 
-    /// Processes a round's losses, while `delivery_bps` arrives. Returns whether another flow causes them.
-    pub(super) fn shows_others(&mut self, round: &Round, delivery_bps: f64) -> bool {
+    /// Whether the buffer may be full at this queueing delay. Where it has never held a queue, that cannot be told.
+    pub(super) fn may_be_full(&self, queue_ns: f64) -> bool {
+        self.overflow_ns < LEAST_QUEUE_NS || queue_ns >= FULL * self.overflow_ns
+    }
+
+    /// Notes the longest queueing delay of a round with losses.
+    pub(super) fn lose_at(&mut self, queue_ns: f64) {
+        if self.gain > 1.0 {
+            self.overflow_ns = self.overflow_ns.max(queue_ns);
+        }
+        self.lost_when_full |= self.may_be_full(queue_ns);
+    }
+
+    /// Whether a queue stands at the rate held. What a probe queued is gone before.
+    fn is_queue_standing(&mut self, queue_ns: f64) -> bool {
+        let stands = self.gain == 1.0
+            && self.tested.is_none()
+            && self.overflow_ns >= LEAST_QUEUE_NS
+            && queue_ns >= STANDS * self.overflow_ns;
+        self.standing = if stands { self.standing + 1 } else { self.standing.saturating_sub(1) };
+        if self.standing < STANDING_ROUNDS {
+            return false;
+        }
+        self.standing = 0;
+        true
+    }
+
+    /// Answers a queue that stands by a lower rate, where this flow may cause it.
+    fn lower_for_queue(&mut self, delivery_bps: f64) -> bool {
+        if self.steps == 0 || self.calm.share() < UNCERTAIN {
+            return false;
+        }
+        self.steps -= 1;
+        self.bps = BELOW * self.bps.min(delivery_bps);
+        true
+    }
+
+    /// Processes a round in which `delivery_bps` arrives, the path's round trip being `min_rtt_ns`. Returns whether
+    /// its losses, or its queue, are another flow's.
+    pub(super) fn shows_others(
+        &mut self,
+        round: &Round,
+        min_rtt_ns: u64,
+        delivery_bps: f64,
+    ) -> bool {
         let delivery_bps = self.carried(delivery_bps);
+        let longest_ns = round.longest_queue_ns(min_rtt_ns);
         self.rounds += 1;
+        if self.is_queue_standing(round.queue_ns(min_rtt_ns).unwrap_or(0.0))
+            && !self.lower_for_queue(delivery_bps)
+        {
+            return true;
+        }
         match (self.tested, self.watched) {
             (Some(lost), _) if self.rounds > 1 => {
                 self.calm.quiet(round);
@@ -102,12 +194,24 @@ impl Hold {
             (None, Some(losing)) if !self.is_late() => {
                 let losing = losing + u32::from(round.lost > 0);
                 self.watched = Some(losing);
-                self.rounds >= LATE_ROUNDS + WATCH_ROUNDS && !self.lower(losing, delivery_bps)
+                if round.lost > 0 {
+                    self.lose_at(longest_ns);
+                }
+                if self.rounds < LATE_ROUNDS + WATCH_ROUNDS || self.lower(losing, delivery_bps) {
+                    return false;
+                }
+                if losing >= LOSING_ROUNDS || self.lost_when_full {
+                    return true;
+                }
+                // A few packets, while there was room in the buffer: random loss.
+                self.end_watch();
+                false
             }
             (None, None) if self.gain == 1.0 && !self.is_late() => {
                 self.losses.quiet(round);
                 if self.calm.is_exceeded_by(&self.losses) {
                     self.watch();
+                    self.lose_at(longest_ns);
                 }
                 false
             }
@@ -119,7 +223,7 @@ impl Hold {
     /// buffer, which ends them; those of a rate that is too high go on.
     pub(super) fn watch(&mut self) -> bool {
         if self.watched.is_none() && self.tested.is_none() {
-            (self.watched, self.rounds) = (Some(0), 0);
+            (self.watched, self.rounds, self.lost_when_full) = (Some(0), 0, false);
         }
         self.watched.is_some()
     }
@@ -151,8 +255,12 @@ impl Hold {
         }
         self.bps = BELOW * self.bps.min(delivery_bps);
         self.steps -= 1;
-        (self.watched, self.rounds, self.losses) = (None, 0, LossFloor::default());
+        self.end_watch();
         true
+    }
+
+    fn end_watch(&mut self) {
+        (self.watched, self.rounds, self.losses) = (None, 0, LossFloor::default());
     }
 
     /// Begins a probe where one is due, and judges one by what arrived in its second round: the first still delivers
@@ -178,7 +286,8 @@ impl Hold {
     /// Ends a probe in which no more than `bps` arrived.
     pub(super) fn end_probe(&mut self, bps: f64) {
         self.bps = self.bps.min(BELOW * self.carried(bps));
-        self.wait_rounds = (2 * self.wait_rounds).min(PROBE_ROUNDS[1]);
+        let most = PROBE_ROUNDS[1].max(self.regain_rounds);
+        self.wait_rounds = if self.after_others { most } else { (2 * self.wait_rounds).min(most) };
         (self.gain, self.rounds, self.excess) = (1.0, 0, PROBE - 1.0);
         self.steps = STEPS;
     }
@@ -188,17 +297,85 @@ impl Hold {
 mod tests {
     use super::*;
 
+    const MIN_RTT_NS: u64 = 20_000_000;
+
+    /// After its test, with a buffer that overflowed at 1 ms.
+    fn held() -> Hold {
+        let from = Beginning { bps: 1e8, lost: 0.01, queue_ns: 1e6, ..Beginning::default() };
+        let mut hold = Hold::begin(&from);
+        for _ in 0..TEST_ROUNDS + LATE_ROUNDS + 1 {
+            assert!(!hold.shows_others(&round(0, 0, 0), MIN_RTT_NS, 1e8));
+        }
+        hold
+    }
+
+    /// A round that loses packets: the shortest and the longest queueing delay.
+    fn round(lost: u64, shortest_ns: u64, longest_ns: u64) -> Round {
+        Round {
+            acked: 1000 - lost,
+            lost,
+            lost_squares: lost,
+            min_rtt_ns: Some(MIN_RTT_NS + shortest_ns),
+            max_rtt_ns: MIN_RTT_NS + longest_ns,
+            ..Round::default()
+        }
+    }
+
+    #[test]
+    fn a_queue_that_stands_at_the_rate_held_is_another_flows() {
+        for (queue_ns, found) in [(100_000, false), (200_000, true)] {
+            let mut hold = held();
+            let standing = round(0, queue_ns, 900_000);
+            let others = (0..40).any(|_| hold.shows_others(&standing, MIN_RTT_NS, 1e8));
+            assert_eq!(others, found, "{queue_ns} ns");
+        }
+    }
+
+    #[test]
+    fn losses_that_end_are_another_flows_only_where_the_buffer_was_full() {
+        for (queue_ns, found) in [(100_000, false), (900_000, true)] {
+            let mut hold = held();
+            let lossy = round(20, 0, queue_ns);
+            assert!(!hold.shows_others(&lossy, MIN_RTT_NS, 1e8), "watched");
+            let quiet = round(0, 0, 0);
+            let others = (0..20).any(|_| hold.shows_others(&quiet, MIN_RTT_NS, 1e8));
+            assert_eq!(others, found, "{queue_ns} ns");
+        }
+    }
+
+    #[test]
+    fn after_another_flow_a_probe_waits_until_it_would_show_itself() {
+        for (after_others, waited) in [(false, PROBE_ROUNDS[0]), (true, 500)] {
+            let from = Beginning {
+                bps: 1e8,
+                lost: 0.01,
+                after_others,
+                regain_rounds: 500,
+                ..Beginning::default()
+            };
+            let mut hold = Hold::begin(&from);
+            let mut rounds = 0;
+            while hold.gain <= 1.0 {
+                assert!(!hold.shows_others(&round(0, 0, 0), MIN_RTT_NS, 1e8));
+                hold.probe(1e8, false);
+                rounds += 1;
+            }
+            assert_eq!(rounds, TEST_ROUNDS + waited);
+        }
+    }
+
     #[test]
     fn a_rate_held_is_what_is_sent_where_packets_are_lost_at_random() {
         const CARRIES: f64 = 1e8;
         // A tenth more was sent than the path carries, and a twentieth is lost at random.
-        let mut hold = Hold::begin(0, 0.95 * CARRIES, 0.14);
+        let from = Beginning { bps: 0.95 * CARRIES, lost: 0.14, ..Beginning::default() };
+        let mut hold = Hold::begin(&from);
         for _ in 0..500 {
             let sent = hold.gain * hold.bps;
             let delivered = 0.95 * sent.min(CARRIES);
             let lost = (1000.0 * (1.0 - delivered / sent)) as u64;
             let round = Round { acked: 1000 - lost, lost, lost_squares: lost, ..Round::default() };
-            assert!(!hold.shows_others(&round, delivered), "none");
+            assert!(!hold.shows_others(&round, 0, delivered), "none");
             hold.probe(delivered, false);
         }
         assert!((0.95..1.06).contains(&(hold.bps / CARRIES)), "{}", hold.bps / CARRIES);

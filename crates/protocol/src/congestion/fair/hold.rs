@@ -4,14 +4,16 @@
 //! the rate: what arrives meanwhile is the most that the path carries (as BBR takes its bandwidth). A test at a lower
 //! rate shows whether the excess was the cause. If so, the flow keeps to that rate and probes for more now and then.
 //! Losses that begin while it holds are watched: if they go on, the rate was too high after all, and is lowered.
-//! Losses in the test, or that end by themselves, are another flow's: then it competes as CUBIC does.
+//! Losses of a full buffer in the test, or that end by themselves, are another flow's, and so is a queue that stands at
+//! the rate held: then it competes as CUBIC does.
 
-use super::held::Hold;
+use super::super::controller::PACKET;
+use super::held::{Beginning, Hold};
 use super::{AckEvent, Fair, Phase, Round, A, MIN_WINDOW};
 
 /// A queue below this is none that a window could follow: an eighth of the round trip, or 1 ms.
-pub(super) fn shallow_ns(ack: &AckEvent) -> f64 {
-    (ack.min_rtt_ns as f64 / 8.0).max(1_000_000.0)
+pub(super) fn shallow_ns(min_rtt_ns: u64) -> f64 {
+    (min_rtt_ns as f64 / 8.0).max(1_000_000.0)
 }
 
 /// No more than a host's delays: this part of the round trip, or this time.
@@ -21,6 +23,14 @@ const NO_QUEUE_NS: f64 = 500_000.0;
 /// A phase that ends by another flow before this is over was too early.
 const SOON_NS: u64 = 20_000_000_000;
 
+/// CUBIC's constants (RFC 9438): the share of its window that a loss takes, the growth in packets a second cubed, and in
+/// packets a round trip beside Reno.
+const CUBIC_CUT: f64 = 0.3;
+const CUBIC_C: f64 = 0.4;
+const RENO_GROWTH: f64 = 0.53;
+/// Once it has regained its window it fills the buffer: this many times the time for the window.
+const SHOWN: f64 = 2.0;
+
 /// The time for which a flow competes before it may hold again; doubled where it had to compete again soon.
 const COMPETE_NS: [u64; 2] = [10_000_000_000, 80_000_000_000];
 
@@ -28,7 +38,7 @@ impl Fair {
     /// Whether the loss of this round happened on a path without a queue that a window could follow.
     fn is_shallow(&self, ack: &AckEvent, round: &Round) -> bool {
         let queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
-        queue_ns.max(self.longest_queue.ns()) < shallow_ns(ack)
+        queue_ns.max(self.longest_queue.ns()) < shallow_ns(ack.min_rtt_ns)
     }
 
     /// Whether there was no queue, where the startup exceeded what the path carries, nor since. No drain is needed to
@@ -36,6 +46,15 @@ impl Fair {
     fn was_never_queued(&self, ack: &AckEvent) -> bool {
         let queue_ns = self.longest_queue.ns().max(self.startup_queue_ns as f64);
         queue_ns < (ack.min_rtt_ns as f64 * NO_QUEUE_PART).max(NO_QUEUE_NS)
+    }
+
+    /// The rounds in which a CUBIC flow with half of the path regains what a loss took from it, and shows itself.
+    fn regain_rounds(&self, bps: f64) -> u32 {
+        let rtt_s = self.rtt_ns as f64 / 1e9;
+        let lost_packets = CUBIC_CUT * bps * rtt_s / 8.0 / PACKET / 2.0;
+        let reno = lost_packets / RENO_GROWTH;
+        let cubic = (lost_packets / CUBIC_C).cbrt() / rtt_s;
+        (SHOWN * reno.min(cubic)) as u32
     }
 
     /// Answers congestion by holding the rate that arrives, where that is the right answer.
@@ -48,25 +67,35 @@ impl Fair {
             return false;
         }
         match self.phase {
-            Phase::Hold(hold) => self.answer_held(ack, hold, bps),
+            Phase::Hold(hold) => self.answer_held(ack, round, hold, bps),
             // A mark tells of a queue, which a window can follow.
             Phase::Delay | Phase::TcpFriendly if ack.marked_packets > 0 => false,
             Phase::Delay | Phase::TcpFriendly => {
                 let lost = round.lost as f64 / (round.acked + round.lost).max(1) as f64;
-                self.phase = Phase::Hold(Hold::begin(ack.now_ns, bps, lost));
+                self.phase = Phase::Hold(Hold::begin(&Beginning {
+                    now_ns: ack.now_ns,
+                    bps,
+                    lost,
+                    queue_ns: round.longest_queue_ns(ack.min_rtt_ns),
+                    after_others: self.competes_ns > 0,
+                    regain_rounds: self.regain_rounds(bps),
+                }));
                 true
             }
             Phase::Startup(_) | Phase::CutTest(_) => false,
         }
     }
 
-    fn answer_held(&mut self, ack: &AckEvent, mut hold: Hold, bps: f64) -> bool {
+    fn answer_held(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold, bps: f64) -> bool {
+        let queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
         if hold.gain > 1.0 {
+            hold.lose_at(queue_ns);
             hold.end_probe(bps);
             self.phase = Phase::Hold(hold);
             return true;
         }
-        if hold.is_late() || hold.watch() {
+        if hold.is_late() || hold.watch() || !hold.may_be_full(queue_ns) {
+            hold.lose_at(queue_ns);
             self.phase = Phase::Hold(hold);
             return true;
         }
@@ -89,7 +118,7 @@ impl Fair {
     /// would take their losses for random.
     pub(super) fn hold_round(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold) {
         let queue_ns = round.queue_ns(ack.min_rtt_ns).unwrap_or(0.0);
-        if queue_ns > shallow_ns(ack) {
+        if queue_ns > shallow_ns(ack.min_rtt_ns) {
             // There is a queue after all.
             return self.leave_hold(hold);
         }
@@ -97,11 +126,12 @@ impl Fair {
             self.reduced_from = None;
         }
         let delivery_bps = self.delivery_rate.bps(self.rtt_ns).unwrap_or(0.0);
-        if hold.shows_others(round, delivery_bps) {
+        if hold.shows_others(round, ack.min_rtt_ns, delivery_bps) {
             self.compete(ack, &hold);
             self.window = self.tcp_friendly.on_congestion(self.window, false).max(MIN_WINDOW);
             return self.begin_recovery(ack);
         }
+        hold.regain_rounds = self.regain_rounds(hold.bps);
         hold.probe(delivery_bps, round.app_limited);
         self.window = self.held_window(&hold);
         self.phase = Phase::Hold(hold);

@@ -1,5 +1,6 @@
 //! The phases: following the queue, the TCP-friendly window, the cut test, and the transitions between them.
 
+use super::hold::shallow_ns;
 use super::{AckEvent, CutTest, Fair, Oscillation, Phase, Round, A, FAST_ROUNDS, MIN_WINDOW};
 
 const GAIN: f64 = 0.5;
@@ -136,9 +137,11 @@ impl Fair {
         self.probe_share();
     }
 
-    /// Probes the share beside flows that do not drain, once.
+    /// Probes the share beside flows that do not drain, once. A shallow buffer needs no probe: its losses are frequent,
+    /// and each would cut the others' windows.
     pub(super) fn probe_share(&mut self) {
-        if self.others_present && !std::mem::replace(&mut self.share_probed, true) {
+        let shallow = self.longest_queue.ns() < shallow_ns(self.min_rtt_ns);
+        if self.others_present && !shallow && !std::mem::replace(&mut self.share_probed, true) {
             self.tcp_friendly.probe_share();
         }
     }
@@ -155,6 +158,9 @@ impl Fair {
     fn begin_cut_test(&mut self, ack: &AckEvent) {
         let Some(delivery_bps) = self.delivery_rate.bps(2 * self.rtt_ns) else { return };
         if (self.max_rtt_ns as f64) < SHALLOW * ack.min_rtt_ns as f64 {
+            if ack.now_ns < self.competes_until_ns {
+                return self.tcp_friendly.schedule_test(ack.now_ns, self.window);
+            }
             // The queue was never long enough for a conclusive test: enter `delay`, and let loss decide.
             return self.enter_delay_at(delivery_bps, self.window, ack);
         }

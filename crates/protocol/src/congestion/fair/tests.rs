@@ -136,7 +136,11 @@ fn a_path_that_stops_for_a_moment_changes_nothing_and_one_that_keeps_stopping_co
     assert_eq!(path.fair.phase(), "tcp-friendly", "a full buffer");
 
     let mut path = Path::new(100.0);
-    path.fair.phase = Phase::Hold(held::Hold::begin(0, 5e8, 0.1));
+    path.fair.phase = Phase::Hold(held::Hold::begin(&held::Beginning {
+        bps: 5e8,
+        lost: 0.1,
+        ..Default::default()
+    }));
     path.rounds(6, 0, 0);
     let kept_bps = path.fair.carried_bps();
     for _ in 0..4 {
