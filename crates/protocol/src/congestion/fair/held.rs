@@ -128,7 +128,7 @@ impl Hold {
         delivery_bps / (1.0 - self.calm.share().min(MOST_RANDOM))
     }
 
-    /// Whether the buffer may be full at this queueing delay. Where it has never held a queue, that cannot be told.
+    /// Whether the buffer may be full at this queueing delay. It also may where no queue has been seen.
     pub(super) fn may_be_full(&self, queue_ns: f64) -> bool {
         self.overflow_ns < LEAST_QUEUE_NS || queue_ns >= FULL * self.overflow_ns
     }

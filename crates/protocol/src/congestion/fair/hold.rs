@@ -23,8 +23,8 @@ const NO_QUEUE_NS: f64 = 500_000.0;
 /// A phase that ends by another flow before this is over was too early.
 const SOON_NS: u64 = 20_000_000_000;
 
-/// CUBIC's constants (RFC 9438): the share of its window that a loss takes, the growth in packets a second cubed, and in
-/// packets a round trip beside Reno.
+/// CUBIC's constants (RFC 9438): the share of its window that a loss takes, the growth in packets a second cubed, and
+/// in packets a round trip beside Reno.
 const CUBIC_CUT: f64 = 0.3;
 const CUBIC_C: f64 = 0.4;
 const RENO_GROWTH: f64 = 0.53;
