@@ -328,9 +328,9 @@ fn beside_a_flow_that_fills_the_buffer_each_has_about_half() {
 #[test]
 fn a_rate_held_leaves_room_for_a_later_flow_on_a_long_path() {
     // Probes each 64 round trips kept CUBIC at 5 to 15 %: it regained less between two than each took from it.
-    for (rate_bps, rtt_ms) in [(2e8, 40), (1e9, 20)] {
+    for (rate_bps, rtt_ms, ours_first) in [(2e8, 40, true), (1e9, 20, true), (1e9, 10, false)] {
         let path = PathSpec::new(rate_bps, rtt_ms * MS, 0.05).without_phase();
-        let share = median_share(path, true, 3);
+        let share = median_share(path, ours_first, 3);
         assert!((0.36..=0.8).contains(&share), "{rate_bps:e}, {rtt_ms} ms: {share:.3}");
     }
 }

@@ -45,7 +45,9 @@ const LEAST_QUEUE_NS: f64 = 200_000.0;
 const FULL: f64 = 0.5;
 /// A queue stands where each packet of this many rounds finds this part of it.
 const STANDS: f64 = 1.0 / 8.0;
-const STANDING_ROUNDS: u32 = 16;
+const STANDING_ROUNDS: u32 = 8;
+/// What a probe has queued is gone after these rounds at the rate held.
+const SETTLED_ROUNDS: u32 = 16;
 /// Random loss of more than this makes the rate uncertain, and a queue that stands may be this flow's.
 const UNCERTAIN: f64 = 0.002;
 
@@ -141,10 +143,11 @@ impl Hold {
         self.lost_when_full |= self.may_be_full(queue_ns);
     }
 
-    /// Whether a queue stands at the rate held. What a probe queued is gone before.
+    /// Whether a queue stands at the rate held.
     fn is_queue_standing(&mut self, queue_ns: f64) -> bool {
         let stands = self.gain == 1.0
             && self.tested.is_none()
+            && self.rounds > SETTLED_ROUNDS
             && self.overflow_ns >= LEAST_QUEUE_NS
             && queue_ns >= STANDS * self.overflow_ns;
         self.standing = if stands { self.standing + 1 } else { self.standing.saturating_sub(1) };
@@ -303,7 +306,7 @@ mod tests {
     fn held() -> Hold {
         let from = Beginning { bps: 1e8, lost: 0.01, queue_ns: 1e6, ..Beginning::default() };
         let mut hold = Hold::begin(&from);
-        for _ in 0..TEST_ROUNDS + LATE_ROUNDS + 1 {
+        for _ in 0..TEST_ROUNDS + SETTLED_ROUNDS + 1 {
             assert!(!hold.shows_others(&round(0, 0, 0), MIN_RTT_NS, 1e8));
         }
         hold
@@ -335,7 +338,7 @@ mod tests {
     fn losses_that_end_are_another_flows_only_where_the_buffer_was_full() {
         for (queue_ns, found) in [(100_000, false), (900_000, true)] {
             let mut hold = held();
-            let lossy = round(20, 0, queue_ns);
+            let lossy = round(100, 0, queue_ns);
             assert!(!hold.shows_others(&lossy, MIN_RTT_NS, 1e8), "watched");
             let quiet = round(0, 0, 0);
             let others = (0..20).any(|_| hold.shows_others(&quiet, MIN_RTT_NS, 1e8));
