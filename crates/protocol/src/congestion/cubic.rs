@@ -20,6 +20,14 @@ const MARKED_BETA: f64 = 0.85;
 /// The additive increase that gives Reno's share with beta = 0.7 (RFC 9438, section 4.3).
 const RENO: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
+/// The round trips in which a flow with this window, in bytes, regains what a loss takes from it.
+#[must_use]
+pub fn regain_rounds(window: f64, rtt_ns: u64) -> f64 {
+    let lost_packets = (1.0 - BETA) * window / PACKET;
+    let k_s = (lost_packets / C).cbrt();
+    (lost_packets / RENO).min(k_s * 1e9 / rtt_ns as f64)
+}
+
 /// The state of the window. Windows are in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cubic {

@@ -7,7 +7,7 @@
 //! Losses of a full buffer in the test, or that end by themselves, are another flow's, and so is a queue that stands at
 //! the rate held: then it competes as CUBIC does.
 
-use super::super::controller::PACKET;
+use super::super::cubic::regain_rounds;
 use super::held::{Beginning, Hold};
 use super::{AckEvent, Fair, Phase, Round, A, MIN_WINDOW};
 
@@ -23,12 +23,7 @@ const NO_QUEUE_NS: f64 = 500_000.0;
 /// A phase that ends by another flow before this is over was too early.
 const SOON_NS: u64 = 20_000_000_000;
 
-/// CUBIC's constants (RFC 9438): the share of its window that a loss takes, the growth in packets a second cubed, and
-/// in packets a round trip beside Reno.
-const CUBIC_CUT: f64 = 0.3;
-const CUBIC_C: f64 = 0.4;
-const RENO_GROWTH: f64 = 0.53;
-/// Once it has regained its window it fills the buffer: this many times the time for the window.
+/// Once a CUBIC flow has regained its window it fills the buffer: this many times the time for the window.
 const SHOWN: f64 = 2.0;
 
 /// The time for which a flow competes before it may hold again; doubled where it had to compete again soon.
@@ -50,11 +45,8 @@ impl Fair {
 
     /// The rounds in which a CUBIC flow with half of the path regains what a loss took from it, and shows itself.
     fn regain_rounds(&self, bps: f64) -> u32 {
-        let rtt_s = self.rtt_ns as f64 / 1e9;
-        let lost_packets = CUBIC_CUT * bps * rtt_s / 8.0 / PACKET / 2.0;
-        let reno = lost_packets / RENO_GROWTH;
-        let cubic = (lost_packets / CUBIC_C).cbrt() / rtt_s;
-        (SHOWN * reno.min(cubic)) as u32
+        let half = bps * self.rtt_ns as f64 / 8e9 / 2.0;
+        (SHOWN * regain_rounds(half, self.rtt_ns)) as u32
     }
 
     /// Answers congestion by holding the rate that arrives, where that is the right answer.
