@@ -83,10 +83,25 @@ fn a_path_that_loses_before_it_queues_is_filled() {
     {
         let mut path = PathSpec::new(2e8, rtt_ms * MS, 1.0);
         shape(&mut path);
-        // The first drain, after five seconds, shows that no queue stands before the shallow buffer.
         let outcome = run(path, &[fair()], seconds(8.0), seconds(18.0), 1);
         let fraction = outcome.bps[0] / carries_bps;
         assert!(fraction > 0.9, "{rtt_ms} ms: {fraction:.3}, {:?}", outcome.phases[0].last());
+    }
+}
+
+#[test]
+fn a_shallow_buffer_is_known_before_the_first_drain() {
+    for (rate_bps, rtt_ms, loss) in [
+        (2e8, 40, Loss::Never),
+        (1e9, 20, Loss::Never),
+        (2e8, 40, Loss::in_bursts(0.001, 3.0)),
+        (1e9, 20, Loss::in_bursts(0.001, 3.0)),
+    ] {
+        let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 0.05);
+        path.forward.loss = loss;
+        let outcome = run(path, &[fair()], seconds(2.0), seconds(4.8), 1);
+        let fraction = outcome.bps[0] / rate_bps;
+        assert!(fraction > 0.9, "{rate_bps:e}, {rtt_ms} ms: {fraction:.3}");
     }
 }
 
@@ -282,6 +297,20 @@ fn flows_that_begin_one_after_the_other_converge_to_equal_rates() {
         let index = jain(&outcome.bps);
         assert!(index >= 0.97, "{count} flows, {apart_s} s apart: {index:.3} of {:?}", outcome.bps);
         assert!(outcome.bps.iter().sum::<f64>() > 0.95 * rate_bps, "{:?}", outcome.bps);
+    }
+}
+
+#[test]
+fn a_flow_that_joins_a_full_buffer_does_not_take_it_for_the_path() {
+    // Both had shares of more than 90 %: losses of the buffer that the others filled were taken for random.
+    for apart_s in [0.115, 0.175] {
+        let begins =
+            |index: u32| Entry { begins_ns: seconds(apart_s * f64::from(index)), ..fair() };
+        let entries: Vec<Entry> = (0..16).map(begins).collect();
+        let path = PathSpec::new(1e8, 50 * MS, 1.0).without_phase();
+        let outcome = run(path, &entries, seconds(17.0), seconds(37.0), 1);
+        let most = outcome.bps.iter().fold(0.0, |most: f64, &bps| most.max(bps));
+        assert!(most < 0.4 * 1e8, "{apart_s} s apart: {:?}", outcome.bps);
     }
 }
 

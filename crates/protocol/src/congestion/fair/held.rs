@@ -43,6 +43,8 @@ const STEPS: u32 = 2;
 const LEAST_QUEUE_NS: f64 = 200_000.0;
 /// The buffer is full at this part of the queue at which it overflowed.
 const FULL: f64 = 0.5;
+/// Rounds of the test that lose packets of a full buffer: others fill it.
+const FULL_ROUNDS: u32 = 3;
 /// A queue stands where each packet of this many rounds finds this part of it.
 const STANDS: f64 = 1.0 / 8.0;
 const STANDING_ROUNDS: u32 = 8;
@@ -61,6 +63,10 @@ pub(super) struct Beginning {
     pub(super) queue_ns: f64,
     /// Whether another flow was there before.
     pub(super) after_others: bool,
+    /// Whether the path's own round trip is known: else others may keep the buffer full.
+    pub(super) path_is_known: bool,
+    /// The window before.
+    pub(super) window: f64,
     /// The rounds in which another flow regains what a loss takes from it.
     pub(super) regain_rounds: u32,
 }
@@ -91,6 +97,15 @@ pub(super) struct Hold {
     lost_when_full: bool,
     /// Times that the rate may still be lowered before the next probe.
     steps: u32,
+    /// Whether the path's own round trip is known, or the test has found no other flow.
+    pub(super) is_certain: bool,
+    pub(super) window_before: f64,
+    /// The rounds of the test that lost packets of a full buffer.
+    full_rounds: u32,
+    /// The least of the shortest and of the longest queueing delays of the test's rounds: what hosts cause by
+    /// themselves.
+    calm_queue_ns: f64,
+    calm_longest_ns: f64,
     /// What was lost in the test, and while holding.
     calm: LossFloor,
     losses: LossFloor,
@@ -115,6 +130,11 @@ impl Hold {
             watched: None,
             lost_when_full: false,
             steps: STEPS,
+            is_certain: from.path_is_known,
+            window_before: from.window,
+            full_rounds: 0,
+            calm_queue_ns: f64::INFINITY,
+            calm_longest_ns: f64::INFINITY,
             calm: LossFloor::default(),
             losses: LossFloor::default(),
         }
@@ -132,7 +152,10 @@ impl Hold {
 
     /// Whether the buffer may be full at this queueing delay. It also may where no queue has been seen.
     pub(super) fn may_be_full(&self, queue_ns: f64) -> bool {
-        self.overflow_ns < LEAST_QUEUE_NS || queue_ns >= FULL * self.overflow_ns
+        let empty_ns = if self.tested.is_some() { 0.0 } else { self.calm_longest_ns };
+        let empty_ns = empty_ns.min(self.overflow_ns);
+        self.overflow_ns < LEAST_QUEUE_NS
+            || queue_ns >= empty_ns + FULL * (self.overflow_ns - empty_ns)
     }
 
     /// Notes the longest queueing delay of a round with losses.
@@ -149,7 +172,7 @@ impl Hold {
             && self.tested.is_none()
             && self.rounds > SETTLED_ROUNDS
             && self.overflow_ns >= LEAST_QUEUE_NS
-            && queue_ns >= STANDS * self.overflow_ns;
+            && queue_ns >= self.calm_queue_ns + STANDS * self.overflow_ns;
         self.standing = if stands { self.standing + 1 } else { self.standing.saturating_sub(1) };
         if self.standing < STANDING_ROUNDS {
             return false;
@@ -185,15 +208,7 @@ impl Hold {
             return true;
         }
         match (self.tested, self.watched) {
-            (Some(lost), _) if self.rounds > 1 => {
-                self.calm.quiet(round);
-                if self.rounds < TEST_ROUNDS {
-                    return false;
-                }
-                (self.tested, self.gain, self.rounds) = (None, 1.0, 0);
-                self.bps = self.carried(self.bps);
-                self.calm.may_lose(lost / 2.0)
-            }
+            (Some(lost), _) if self.rounds > 1 => self.test(round, min_rtt_ns, lost),
             (None, Some(losing)) if !self.is_late() => {
                 let losing = losing + u32::from(round.lost > 0);
                 self.watched = Some(losing);
@@ -220,6 +235,28 @@ impl Hold {
             }
             _ => false,
         }
+    }
+
+    /// A round of the test. Returns whether the test is over and has shown another flow.
+    fn test(&mut self, round: &Round, min_rtt_ns: u64, lost: f64) -> bool {
+        let longest_ns = round.longest_queue_ns(min_rtt_ns);
+        let queue_ns = round.queue_ns(min_rtt_ns).unwrap_or(0.0);
+        self.calm.quiet(round);
+        self.calm_queue_ns = self.calm_queue_ns.min(queue_ns);
+        self.calm_longest_ns = self.calm_longest_ns.min(longest_ns);
+        let full = self.overflow_ns >= LEAST_QUEUE_NS && self.may_be_full(longest_ns);
+        self.full_rounds += u32::from(full && round.lost > 0);
+        if self.rounds < TEST_ROUNDS {
+            return false;
+        }
+        (self.tested, self.gain, self.rounds) = (None, 1.0, 0);
+        self.bps = self.carried(self.bps);
+        let most_full = if self.is_certain { FULL_ROUNDS } else { 1 };
+        if self.full_rounds >= most_full || self.calm.may_lose(lost / 2.0) {
+            return true;
+        }
+        self.is_certain = true;
+        false
     }
 
     /// Watches losses at the rate held, unless the test is not over. Another flow slows down after it has filled the
@@ -331,6 +368,47 @@ mod tests {
             let standing = round(0, queue_ns, 900_000);
             let others = (0..40).any(|_| hold.shows_others(&standing, MIN_RTT_NS, 1e8));
             assert_eq!(others, found, "{queue_ns} ns");
+        }
+    }
+
+    #[test]
+    fn what_hosts_delay_by_themselves_is_no_queue_that_stands() {
+        for (queue_ns, found) in [(350_000, false), (500_000, true)] {
+            let from = Beginning { bps: 1e8, lost: 0.01, queue_ns: 1e6, ..Beginning::default() };
+            let mut hold = Hold::begin(&from);
+            for _ in 0..TEST_ROUNDS {
+                hold.shows_others(&round(0, 300_000, 500_000), MIN_RTT_NS, 1e8);
+            }
+            let standing = round(0, queue_ns, 900_000);
+            let others = (0..60).any(|_| hold.shows_others(&standing, MIN_RTT_NS, 1e8));
+            assert_eq!(others, found, "{queue_ns} ns");
+        }
+    }
+
+    #[test]
+    fn losses_of_a_full_buffer_in_the_test_are_another_flows() {
+        // Whether the path is known, rounds of the test that lose packets, their queueing delay.
+        for (path_is_known, losing, queue_ns, found) in [
+            (true, 4, 900_000, true),
+            (true, 2, 900_000, false),
+            (true, 4, 100_000, false),
+            (false, 1, 900_000, true),
+            (false, 4, 100_000, false),
+        ] {
+            let from = Beginning {
+                bps: 1e8,
+                lost: 0.2,
+                queue_ns: 1e6,
+                path_is_known,
+                ..Beginning::default()
+            };
+            let mut hold = Hold::begin(&from);
+            let others = (0..TEST_ROUNDS).any(|number| {
+                let lost = if (1..=losing).contains(&number) { 20 } else { 0 };
+                hold.shows_others(&round(lost, 0, queue_ns), MIN_RTT_NS, 1e8)
+            });
+            assert_eq!(others, found, "{path_is_known}, {losing} rounds, {queue_ns} ns");
+            assert_eq!(hold.is_certain, path_is_known || !found);
         }
     }
 

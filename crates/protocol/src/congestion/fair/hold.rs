@@ -43,6 +43,15 @@ impl Fair {
         queue_ns < (ack.min_rtt_ns as f64 * NO_QUEUE_PART).max(NO_QUEUE_NS)
     }
 
+    /// Whether the buffer overflowed at a short queue in the startup, and now at one that is hardly shorter: it is
+    /// shallow, or others keep it full. A test shows which, once: until a drain has measured the path.
+    fn may_be_shallow(&self, ack: &AckEvent, round: &Round) -> bool {
+        let startup_queue_ns = self.startup_queue_ns as f64;
+        !self.was_full_in_test
+            && startup_queue_ns < shallow_ns(ack.min_rtt_ns)
+            && round.longest_queue_ns(ack.min_rtt_ns) >= startup_queue_ns / 2.0
+    }
+
     /// The rounds in which a CUBIC flow with half of the path regains what a loss took from it, and shows itself.
     fn regain_rounds(&self, bps: f64) -> u32 {
         let half = bps * self.rtt_ns as f64 / 8e9 / 2.0;
@@ -52,30 +61,34 @@ impl Fair {
     /// Answers congestion by holding the rate that arrives, where that is the right answer.
     pub(super) fn hold_instead(&mut self, ack: &AckEvent, round: &Round) -> bool {
         let Some(bps) = self.delivery_rate.bps(self.rtt_ns) else { return false };
-        if !(self.path_is_known || self.was_never_queued(ack))
-            || ack.now_ns < self.competes_until_ns
-            || !self.is_shallow(ack, round)
-        {
+        if ack.now_ns < self.competes_until_ns || !self.is_shallow(ack, round) {
             return false;
         }
         match self.phase {
             Phase::Hold(hold) => self.answer_held(ack, round, hold, bps),
             // A mark tells of a queue, which a window can follow.
             Phase::Delay | Phase::TcpFriendly if ack.marked_packets > 0 => false,
-            Phase::Delay | Phase::TcpFriendly => {
-                let lost = round.lost as f64 / (round.acked + round.lost).max(1) as f64;
-                self.phase = Phase::Hold(Hold::begin(&Beginning {
-                    now_ns: ack.now_ns,
-                    bps,
-                    lost,
-                    queue_ns: round.longest_queue_ns(ack.min_rtt_ns),
-                    after_others: self.competes_ns > 0,
-                    regain_rounds: self.regain_rounds(bps),
-                }));
-                true
-            }
+            Phase::Delay | Phase::TcpFriendly => self.begin_hold(ack, round, bps),
             Phase::Startup(_) | Phase::CutTest(_) => false,
         }
+    }
+
+    fn begin_hold(&mut self, ack: &AckEvent, round: &Round, bps: f64) -> bool {
+        let path_is_known = self.path_is_known || self.was_never_queued(ack);
+        if !path_is_known && !self.may_be_shallow(ack, round) {
+            return false;
+        }
+        self.phase = Phase::Hold(Hold::begin(&Beginning {
+            now_ns: ack.now_ns,
+            bps,
+            lost: round.lost as f64 / (round.acked + round.lost).max(1) as f64,
+            queue_ns: round.longest_queue_ns(ack.min_rtt_ns),
+            after_others: self.competes_ns > 0,
+            path_is_known,
+            window: self.window,
+            regain_rounds: self.regain_rounds(bps),
+        }));
+        true
     }
 
     fn answer_held(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold, bps: f64) -> bool {
@@ -97,12 +110,19 @@ impl Fair {
 
     /// Ends the phase beside another flow.
     fn compete(&mut self, ack: &AckEvent, hold: &Hold) {
+        let window = hold.bps * self.rtt_ns as f64 / 8e9;
+        self.tcp_friendly.reset();
+        if !hold.is_certain {
+            // Goes on as without the test.
+            self.was_full_in_test = true;
+            self.window = window.max(hold.window_before).max(MIN_WINDOW);
+            return self.enter_tcp_friendly(ack.now_ns);
+        }
         let soon = ack.now_ns < hold.begun_ns + SOON_NS;
         self.competes_ns = if soon { (2 * self.competes_ns).min(COMPETE_NS[1]) } else { 0 };
         self.competes_ns = self.competes_ns.max(COMPETE_NS[0]);
         self.competes_until_ns = ack.now_ns + self.competes_ns;
-        self.window = (hold.bps * self.rtt_ns as f64 / 8e9).max(MIN_WINDOW);
-        self.tcp_friendly.reset();
+        self.window = window.max(MIN_WINDOW);
         self.enter_tcp_friendly(ack.now_ns);
     }
 

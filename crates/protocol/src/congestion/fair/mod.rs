@@ -156,6 +156,8 @@ pub struct Fair {
     competes_until_ns: u64,
     /// The length of that time.
     competes_ns: u64,
+    /// Whether a test of the phase `hold` on an unknown path found the buffer full.
+    was_full_in_test: bool,
     /// A fall of the capacity from which the flow has not yet returned.
     capacity_fall: Option<fallen::Fall>,
     /// Whether the path stopped in the last round.
@@ -213,6 +215,7 @@ impl Fair {
             window_before_outage: 0.0,
             competes_until_ns: 0,
             competes_ns: 0,
+            was_full_in_test: false,
             capacity_fall: None,
             was_interrupted: false,
             marks: marks::Marks::default(),
