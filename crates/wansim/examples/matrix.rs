@@ -1,8 +1,8 @@
 //! One change of the law over many paths: `cargo run --release -p waystage-wansim --example matrix PART`.
 //!
-//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `stalls`, `beside`. Each figure is a
-//! part of what the path carries, or a share in per cent beside another flow: the worst and the median of seeds.
-//! `WAYSTAGE_MATRIX_SEEDS` sets their number; a second argument, as `2e8,40`, selects one path.
+//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `stalls`, `beside`, `excess`.
+//! Each figure is a part of what the path carries, or a share in per cent beside another flow: the worst and the median
+//! of seeds. `WAYSTAGE_MATRIX_SEEDS` sets their number; a second argument, as `2e8,40`, selects one path.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,8 +35,9 @@ fn main() {
         "steps" => steps(),
         "stalls" => stalls(),
         "beside" => beside(),
+        "excess" => excess(),
         _ => eprintln!(
-            "name a part: marks, bursts, both-ways, acknowledgements, delay, steps, stalls or beside"
+            "name a part: marks, bursts, both-ways, acknowledgements, delay, steps, stalls, beside or excess"
         ),
     }
 }
@@ -239,6 +240,52 @@ fn beside() {
                 let (least, median, most) = share(path, Kind::Cubic, ours_first);
                 let place = if ours_first { "second" } else { "first" };
                 print!(" {place} {median:.0} % ({least:.0} to {most:.0})");
+            }
+            println!();
+        }
+    }
+}
+
+/// Packets sent for each that arrives, without those that are lost at random, where a policer drops all that exceeds
+/// its rate: the most and the median of seeds, which differ in the time of the first drain. In brackets the part of
+/// what it passes that arrives.
+fn excess() {
+    /// A fifth of the rate for half of the time.
+    fn falls(now_ns: u64, path: &mut PathSpec) {
+        if now_ns % seconds(4.0) >= seconds(2.0) {
+            if let Some(policer) = &mut path.forward.queue.policer {
+                policer.rate_bps /= 5.0;
+            }
+        }
+    }
+    for (rate_bps, rtt_ms) in paths() {
+        for (part, bucket_bytes) in [(0.05, 30_000), (0.5, 30_000), (0.5, 300_000), (0.9, 30_000)] {
+            print!("excess, {rate_bps:e} {rtt_ms} ms, {part} in buckets of {bucket_bytes}:");
+            for (name, loss, share) in [
+                ("", Loss::Never, 0.0),
+                (", 2 % lost", Loss::Random(0.02), 0.02),
+                (", 10 % in bursts of 10", Loss::in_bursts(0.1, 10.0), 0.1),
+            ] {
+                for (when, change) in [("steady", (|_, _| {}) as Change), ("falls", falls)] {
+                    let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+                    path.forward.queue.policer =
+                        Some(Policer { rate_bps: part * rate_bps, bucket_bytes });
+                    path.forward.loss = loss;
+                    let outcome = |seed| {
+                        let begins_ns = seconds(0.37 * seed as f64);
+                        let entries = [Entry { kind: OURS, begins_ns }];
+                        run_changing(path, change, &entries, (seconds(4.0), seconds(16.0)), seed)
+                    };
+                    let (_, median, most) = seeds(|seed| {
+                        let outcome = outcome(seed);
+                        let arrived = outcome.receiver[0].received_packets as f64;
+                        outcome.sender[0].sent_packets as f64 * (1.0 - share) / arrived
+                    });
+                    let carries =
+                        part * rate_bps * (1.0 - share) * if when == "steady" { 1.0 } else { 0.6 };
+                    let (_, filled, _) = seeds(|seed| outcome(seed).bps[0] / carries);
+                    print!(" {when}{name} {most:.2} {median:.2} ({filled:.2})");
+                }
             }
             println!();
         }

@@ -118,6 +118,27 @@ fn a_policer_is_known_before_the_first_drain() {
 }
 
 #[test]
+fn a_policer_is_not_sent_many_times_its_rate() {
+    // Losses of what exceeds its rate were taken for random: up to 2,000 times of it were sent.
+    for (rtt_ms, part, bucket_bytes, loss) in [
+        (20, 0.05, 30_000, Loss::Random(0.02)),
+        (20, 0.5, 300_000, Loss::in_bursts(0.1, 10.0)),
+        (2, 0.5, 300_000, Loss::Never),
+    ] {
+        let mut path = PathSpec::new(1e8, rtt_ms * MS, 1.0);
+        path.forward.queue.policer = Some(Policer { rate_bps: part * 1e8, bucket_bytes });
+        path.forward.loss = loss;
+        for seed in 1..=4 {
+            let begins = [Entry { begins_ns: seconds(0.37 * seed as f64), ..fair() }];
+            let outcome = run(path, &begins, seconds(2.0), seconds(8.0), seed);
+            let sent = outcome.sender[0].sent_packets as f64;
+            let excess = sent / outcome.receiver[0].received_packets as f64;
+            assert!(excess < 5.0, "{rtt_ms} ms, {part}, seed {seed}: {excess:.1}");
+        }
+    }
+}
+
+#[test]
 fn marks_of_one_queue_are_answered_once() {
     for (rate_bps, rtt_ms, least) in [(1e8, 20, 0.94), (2e8, 10, 0.94), (2e8, 40, 0.935)] {
         let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).without_phase();

@@ -9,7 +9,7 @@
 
 use super::super::cubic::regain_rounds;
 use super::held::{Beginning, Hold};
-use super::{AckEvent, Fair, Phase, Round, A, MIN_WINDOW};
+use super::{AckEvent, Fair, LossFloor, Phase, Round, A, MIN_WINDOW, PACKET};
 
 /// A queue below this is none that a window could follow: an eighth of the round trip, or 1 ms.
 pub(super) fn shallow_ns(min_rtt_ns: u64) -> f64 {
@@ -58,9 +58,15 @@ impl Fair {
         (SHOWN * regain_rounds(half, self.rtt_ns)) as u32
     }
 
+    /// What arrives over this time. Right after an interruption the measured rate is that of the pause.
+    fn arrives_bps(&self, round: &Round, window_ns: u64) -> f64 {
+        let acked_bps = round.acked as f64 * PACKET * 8e9 / self.rtt_ns as f64;
+        self.delivery_rate.bps(window_ns).unwrap_or(0.0).max(acked_bps / 2.0)
+    }
+
     /// Answers congestion by holding the rate that arrives, where that is the right answer.
     pub(super) fn hold_instead(&mut self, ack: &AckEvent, round: &Round) -> bool {
-        let Some(bps) = self.delivery_rate.bps(self.rtt_ns) else { return false };
+        let bps = self.arrives_bps(round, self.rtt_ns);
         if ack.now_ns < self.competes_until_ns || !self.is_shallow(ack, round) {
             return false;
         }
@@ -78,17 +84,49 @@ impl Fair {
         if !path_is_known && !self.may_be_shallow(ack, round) {
             return false;
         }
+        let lost = round.lost as f64 / (round.acked + round.lost).max(1) as f64;
+        self.hold_rate(ack, round, bps, lost, path_is_known);
+        true
+    }
+
+    /// Begins to hold a rate, at which `lost` of all packets were lost.
+    fn hold_rate(
+        &mut self,
+        ack: &AckEvent,
+        round: &Round,
+        bps: f64,
+        lost: f64,
+        path_is_known: bool,
+    ) {
         self.phase = Phase::Hold(Hold::begin(&Beginning {
             now_ns: ack.now_ns,
             bps,
-            lost: round.lost as f64 / (round.acked + round.lost).max(1) as f64,
+            lost,
             queue_ns: round.longest_queue_ns(ack.min_rtt_ns),
             after_others: self.competes_ns > 0,
             path_is_known,
             window: self.window,
             regain_rounds: self.regain_rounds(bps),
         }));
-        true
+    }
+
+    /// Answers losses of what exceeds the path's rate, and were taken for random.
+    pub(super) fn answer_excess(&mut self, ack: &AckEvent, round: &Round, lost: f64) {
+        let bps = self.arrives_bps(round, 2 * self.rtt_ns);
+        self.excess = Default::default();
+        self.floor = LossFloor::default();
+        self.suspected.clear();
+        self.capacity_fall = None;
+        self.window_before_outage = 0.0;
+        self.window = self.window.min(bps * self.rtt_ns as f64 / 8e9).max(MIN_WINDOW);
+        if ack.now_ns >= self.competes_until_ns && self.is_shallow(ack, round) {
+            self.hold_rate(ack, round, bps, lost, true);
+        } else {
+            self.tcp_friendly.reset();
+            self.enter_tcp_friendly(ack.now_ns);
+            self.window = self.tcp_friendly.on_congestion(self.window, false).max(MIN_WINDOW);
+        }
+        self.begin_recovery(ack);
     }
 
     fn answer_held(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold, bps: f64) -> bool {

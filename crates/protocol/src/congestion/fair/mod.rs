@@ -40,6 +40,7 @@
 //! after all.
 
 mod capacity_fall;
+mod excess;
 mod fallen;
 mod held;
 mod hold;
@@ -158,6 +159,7 @@ pub struct Fair {
     competes_ns: u64,
     /// Whether a test of the phase `hold` on an unknown path found the buffer full.
     was_full_in_test: bool,
+    excess: excess::Excess,
     /// A fall of the capacity from which the flow has not yet returned.
     capacity_fall: Option<fallen::Fall>,
     /// Whether the path stopped in the last round.
@@ -216,6 +218,7 @@ impl Fair {
             competes_until_ns: 0,
             competes_ns: 0,
             was_full_in_test: false,
+            excess: excess::Excess::default(),
             capacity_fall: None,
             was_interrupted: false,
             marks: marks::Marks::default(),
