@@ -48,7 +48,7 @@ impl Fair {
             return self.hold_round(ack, round, hold);
         }
         let sent = ack.next_packet_number.saturating_sub(round.first);
-        if let Some(share) = self.excess.on_round(round, sent) {
+        if let Some(share) = self.excess.on_round(round, sent, self.floor.share()) {
             return self.answer_excess(ack, round, share);
         }
         if self.floor.on_round(&mut self.buffer, &mut self.reduced_from, round, ack.min_rtt_ns) {
