@@ -42,8 +42,8 @@ fn main() {
     }
 }
 
-/// The worst and the median of what `measure` returns for each seed, on two threads.
-fn seeds(measure: impl Fn(u64) -> f64 + Sync) -> (f64, f64, f64) {
+/// What `measure` returns for each seed, in any order, on two threads.
+fn each_seed<T: Send>(measure: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let count = std::env::var("WAYSTAGE_MATRIX_SEEDS").ok().and_then(|n| n.parse().ok());
     let count: usize = count.unwrap_or(3);
     let next = AtomicUsize::new(0);
@@ -57,14 +57,23 @@ fn seeds(measure: impl Fn(u64) -> f64 + Sync) -> (f64, f64, f64) {
             values.push(measure(seed as u64 + 1));
         }
     };
-    let mut values = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let other = scope.spawn(part);
         let mut values = part();
         values.extend(other.join().unwrap_or_default());
         values
-    });
+    })
+}
+
+/// The least, the median and the most of these values.
+fn ordered(mut values: Vec<f64>) -> (f64, f64, f64) {
     values.sort_by(f64::total_cmp);
     (values[0], values[values.len() / 2], values[values.len() - 1])
+}
+
+/// The same of what `measure` returns for each seed.
+fn seeds(measure: impl Fn(u64) -> f64 + Sync) -> (f64, f64, f64) {
+    ordered(each_seed(measure))
 }
 
 fn alone(path: PathSpec, change: Change, ends_s: f64) -> (f64, f64, f64) {
@@ -271,19 +280,19 @@ fn excess() {
                     path.forward.queue.policer =
                         Some(Policer { rate_bps: part * rate_bps, bucket_bytes });
                     path.forward.loss = loss;
-                    let outcome = |seed| {
-                        let begins_ns = seconds(0.37 * seed as f64);
-                        let entries = [Entry { kind: OURS, begins_ns }];
-                        run_changing(path, change, &entries, (seconds(4.0), seconds(16.0)), seed)
-                    };
-                    let (_, median, most) = seeds(|seed| {
-                        let outcome = outcome(seed);
-                        let arrived = outcome.receiver[0].received_packets as f64;
-                        outcome.sender[0].sent_packets as f64 * (1.0 - share) / arrived
-                    });
                     let carries =
                         part * rate_bps * (1.0 - share) * if when == "steady" { 1.0 } else { 0.6 };
-                    let (_, filled, _) = seeds(|seed| outcome(seed).bps[0] / carries);
+                    let runs = each_seed(|seed| {
+                        let begins_ns = seconds(0.37 * seed as f64);
+                        let entries = [Entry { kind: OURS, begins_ns }];
+                        let times = (seconds(4.0), seconds(16.0));
+                        let outcome = run_changing(path, change, &entries, times, seed);
+                        let arrived = outcome.receiver[0].received_packets as f64;
+                        let sent = outcome.sender[0].sent_packets as f64 * (1.0 - share);
+                        (sent / arrived, outcome.bps[0] / carries)
+                    });
+                    let (excesses, filled) = runs.into_iter().unzip();
+                    let ((_, median, most), (_, filled, _)) = (ordered(excesses), ordered(filled));
                     print!(" {when}{name} {most:.2} {median:.2} ({filled:.2})");
                 }
             }

@@ -299,6 +299,11 @@ fn alone_it_keeps_the_queue_short() {
     assert!(outcome.bps[0] > 0.94e8);
 }
 
+fn one_after_the_other(count: u32, apart_s: f64) -> Vec<Entry> {
+    let begins = |index| Entry { begins_ns: seconds(apart_s * f64::from(index)), ..fair() };
+    (0..count).map(begins).collect()
+}
+
 #[test]
 fn flows_that_begin_one_after_the_other_converge_to_equal_rates() {
     // In the last three, some lose packets in the queue of the others, and enter the TCP-friendly phase before the
@@ -310,9 +315,7 @@ fn flows_that_begin_one_after_the_other_converge_to_equal_rates() {
         (1e9, 20, 16, 0.288),
         (1e9, 20, 16, 0.617),
     ] {
-        let begins =
-            |index: u32| Entry { begins_ns: seconds(apart_s * f64::from(index)), ..fair() };
-        let entries: Vec<Entry> = (0..count).map(begins).collect();
+        let entries = one_after_the_other(count, apart_s);
         let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).without_phase();
         let outcome = run(path, &entries, seconds(17.0), seconds(37.0), 1);
         let index = jain(&outcome.bps);
@@ -325,9 +328,7 @@ fn flows_that_begin_one_after_the_other_converge_to_equal_rates() {
 fn a_flow_that_joins_a_full_buffer_does_not_take_it_for_the_path() {
     // Both had shares of more than 90 %: losses of the buffer that the others filled were taken for random.
     for apart_s in [0.115, 0.175] {
-        let begins =
-            |index: u32| Entry { begins_ns: seconds(apart_s * f64::from(index)), ..fair() };
-        let entries: Vec<Entry> = (0..16).map(begins).collect();
+        let entries = one_after_the_other(16, apart_s);
         let path = PathSpec::new(1e8, 50 * MS, 1.0).without_phase();
         let outcome = run(path, &entries, seconds(17.0), seconds(37.0), 1);
         let most = outcome.bps.iter().fold(0.0, |most: f64, &bps| most.max(bps));

@@ -31,6 +31,7 @@ struct Packets {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Excess {
     before: Option<Packets>,
+    /// Those of the round before this one.
     recent: Option<Packets>,
     /// The packets sent and acknowledged in the last rounds, the latest first.
     last: [Option<(u64, u64)>; 2],
