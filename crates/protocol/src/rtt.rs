@@ -84,6 +84,39 @@ impl Rtt {
     }
 }
 
+/// The window of the shortest way back: two clocks drift apart by less than 0.2 ms meanwhile.
+const RETURN_WINDOW_NS: u64 = 2_000_000_000;
+
+/// The delay of acknowledgements on their way back, above the least of the last seconds: the offset of the two clocks
+/// cancels. A queue, or a host that was busy when they came.
+#[derive(Clone, Debug)]
+pub struct ReturnDelay {
+    /// The least difference of the clocks in the current half of the window, and in the previous half.
+    halves: [i64; 2],
+    half_ends_ns: u64,
+}
+
+impl Default for ReturnDelay {
+    fn default() -> Self {
+        Self { halves: [i64::MAX; 2], half_ends_ns: 0 }
+    }
+}
+
+impl ReturnDelay {
+    /// Processes an acknowledgement whose last packet reached the peer at `peer_ns` by its clock. Returns the delay.
+    pub fn on_ack(&mut self, now_ns: u64, peer_ns: u64) -> u64 {
+        if now_ns >= self.half_ends_ns {
+            self.halves = [i64::MAX, self.halves[0]];
+            self.half_ends_ns = now_ns + RETURN_WINDOW_NS / 2;
+        }
+        let [now_ns, peer_ns] = [now_ns, peer_ns].map(|ns| i64::try_from(ns).unwrap_or(i64::MAX));
+        let difference_ns = now_ns.saturating_sub(peer_ns);
+        self.halves[0] = self.halves[0].min(difference_ns);
+        let least_ns = self.halves[0].min(self.halves[1]);
+        difference_ns.abs_diff(least_ns)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +144,21 @@ mod tests {
         rtt.lengthen(5 * MS);
         rtt.on_sample(32_001 * MS, 26 * MS);
         assert_eq!(rtt.min_ns(), 25 * MS);
+    }
+
+    #[test]
+    fn a_return_delay_is_what_exceeds_the_least_of_two_seconds_whatever_the_clocks_show() {
+        for peer_began_ns in [0, 1 << 50] {
+            let mut way_back = ReturnDelay::default();
+            // When acknowledgements come, by how much they are late, and what is found.
+            for (now_ms, late_ms, found_ms) in
+                [(100, 5, 0), (200, 3, 0), (300, 10, 7), (1200, 9, 6), (2500, 9, 0), (2600, 10, 1)]
+            {
+                let delay_ns =
+                    way_back.on_ack(now_ms * MS, peer_began_ns + (now_ms - late_ms) * MS);
+                assert_eq!(delay_ns, found_ms * MS, "{now_ms} ms");
+            }
+            way_back.on_ack(2700 * MS, u64::MAX);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! One change of the law over many paths: `cargo run --release -p waystage-wansim --example matrix PART`.
 //!
-//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `stalls`, `beside`, `excess`.
+//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `stalls`, `hosts`, `beside`, `excess`.
 //! Each figure is a part of what the path carries, or a share in per cent beside another flow: the worst and the median
 //! of seeds. `WAYSTAGE_MATRIX_SEEDS` sets their number; a second argument, as `2e8,40`, selects one path.
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use waystage_aqm::Policer;
 use waystage_protocol::congestion::Mode;
-use waystage_wansim::link::{Loss, Stalls};
+use waystage_wansim::link::{HostDelays, Loss, Stalls};
 use waystage_wansim::scenario::{run, run_changing, seconds, Change, Entry, Kind, PathSpec};
 
 const MS: u64 = 1_000_000;
@@ -34,10 +34,11 @@ fn main() {
         "delay" => delay(),
         "steps" => steps(),
         "stalls" => stalls(),
+        "hosts" => hosts(),
         "beside" => beside(),
         "excess" => excess(),
         _ => eprintln!(
-            "name a part: marks, bursts, both-ways, acknowledgements, delay, steps, stalls, beside or excess"
+            "name a part: marks, bursts, both-ways, acknowledgements, delay, steps, stalls, hosts, beside or excess"
         ),
     }
 }
@@ -240,19 +241,45 @@ fn stalls() {
     }
 }
 
+/// Hosts that are busy now and then: alone, in the same buffer with random loss, and beside CUBIC.
+fn hosts() {
+    for (rate_bps, rtt_ms) in paths() {
+        for buffer in [0.05, 0.25, 1.0] {
+            for (every_ms, mean_us) in [(20, 200), (300, 1500), (2000, 8000)] {
+                let mut path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
+                let host = HostDelays { every_ns: every_ms * MS, mean_ns: 1000 * mean_us };
+                (path.forward.host, path.backward.host) = (host, host);
+                print!("hosts busy {mean_us} us in {every_ms} ms, {rate_bps:e} {rtt_ms} ms, {buffer} BDP:");
+                let mut lossy = path;
+                lossy.forward.loss = Loss::in_bursts(0.01, 3.0);
+                for (path, part) in [(path, 1.0), (lossy, 0.99)] {
+                    let (worst, median, _) = alone(path, |_, _| {}, 32.0);
+                    print!(" {:.3} {:.3}", worst / part, median / part);
+                }
+                print_shares(path);
+            }
+        }
+    }
+}
+
 fn beside() {
     for (rate_bps, rtt_ms) in paths() {
         for buffer in [0.05, 0.1, 0.25, 1.0] {
             let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer).without_phase();
             print!("beside cubic, {rate_bps:e} {rtt_ms} ms, {buffer} BDP:");
-            for ours_first in [true, false] {
-                let (least, median, most) = share(path, Kind::Cubic, ours_first);
-                let place = if ours_first { "second" } else { "first" };
-                print!(" {place} {median:.0} % ({least:.0} to {most:.0})");
-            }
-            println!();
+            print_shares(path);
         }
     }
+}
+
+/// Ends the line with the shares beside CUBIC.
+fn print_shares(path: PathSpec) {
+    for ours_first in [true, false] {
+        let (least, median, most) = share(path, Kind::Cubic, ours_first);
+        let place = if ours_first { "second" } else { "first" };
+        print!(" {place} {median:.0} % ({least:.0} to {most:.0})");
+    }
+    println!();
 }
 
 /// Packets sent for each that arrives, without those that are lost at random, where a policer drops all that exceeds

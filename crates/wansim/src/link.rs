@@ -48,6 +48,15 @@ pub struct Stalls {
     pub length_ns: u64,
 }
 
+/// A host that is busy now and then when packets arrive: it processes them when it runs again. None is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostDelays {
+    /// The mean time between two of them, exponentially distributed; 0 for none.
+    pub every_ns: u64,
+    /// The mean length, exponentially distributed.
+    pub mean_ns: u64,
+}
+
 /// The properties of one direction of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkSpec {
@@ -65,6 +74,8 @@ pub struct LinkSpec {
     pub loss: Loss,
     /// When it sends nothing.
     pub stalls: Stalls,
+    /// When the host that receives is busy.
+    pub host: HostDelays,
     /// The share of packets that are delayed by `reorder_ns`.
     pub reorder: f64,
     /// Their additional delay.
@@ -89,6 +100,7 @@ impl LinkSpec {
             queue: QueueSpec::default(),
             loss: Loss::Never,
             stalls: Stalls::default(),
+            host: HostDelays::default(),
             reorder: 0.0,
             reorder_ns: 0,
             duplicate: 0.0,
@@ -132,6 +144,8 @@ pub struct Link {
     backlog: Backlog,
     /// The beginning of the next stall, and the end of the last.
     stall: (u64, u64),
+    /// The present or next time in which the receiving host is busy.
+    busy: (u64, u64),
     bad_state: bool,
     management: Management,
     counts: Counts,
@@ -148,6 +162,7 @@ impl Link {
             free_ns: 0,
             backlog: Backlog::new(spec.rate_bps),
             stall: (0, 0),
+            busy: (0, 0),
             bad_state: false,
             management: Management::default(),
             counts: Counts::default(),
@@ -202,9 +217,26 @@ impl Link {
                 self.free_ns = self.free_ns.max(begins_ns) + length_ns;
                 self.stall.1 = ends_ns;
             }
-            let pause_ns = -(1.0 - self.random.unit()).ln() * every_ns as f64;
-            self.stall.0 = ends_ns + pause_ns as u64;
+            self.stall.0 = ends_ns + self.exponential(every_ns);
         }
+    }
+
+    /// When the receiving host processes what reaches it now.
+    fn processed_ns(&mut self, at_ns: u64) -> u64 {
+        let HostDelays { every_ns, mean_ns } = self.spec.host;
+        while every_ns > 0 && at_ns >= self.busy.1 {
+            let begins_ns = self.busy.1 + self.exponential(every_ns);
+            self.busy = (begins_ns, begins_ns + self.exponential(mean_ns));
+        }
+        if at_ns < self.busy.0 {
+            at_ns
+        } else {
+            at_ns.max(self.busy.1)
+        }
+    }
+
+    fn exponential(&mut self, mean_ns: u64) -> u64 {
+        (-(1.0 - self.random.unit()).ln() * mean_ns as f64) as u64
     }
 
     fn offer(&mut self, now_ns: u64, bytes: u64, crossing_ns: u64, queued_bytes: u64) -> Verdict {
@@ -229,6 +261,7 @@ impl Link {
         if self.chance(self.spec.reorder) {
             at_ns += self.spec.reorder_ns;
         }
+        at_ns = self.processed_ns(at_ns);
         Arrival { at_ns, marked, corrupt: self.chance(self.spec.corrupt) }
     }
 
@@ -288,6 +321,24 @@ mod tests {
             }
             assert!((1.0 - arrived - lost).abs() < 0.006, "{arrived}");
         }
+    }
+
+    #[test]
+    fn a_busy_host_processes_all_that_came_meanwhile_at_once_and_loses_none() {
+        let host = HostDelays { every_ns: 50_000_000, mean_ns: 5_000_000 };
+        let mut link = Link::new(LinkSpec { host, ..LinkSpec::new(1e9, 0, 250_000) }, 7);
+        let mut before_ns = 0;
+        let mut waited_ns = 0;
+        for index in 0..200_000_u64 {
+            let now_ns = index * 24_000;
+            let at_ns = link.send(now_ns, 1500)[0].expect("none is lost").at_ns;
+            assert!(at_ns >= before_ns, "in order");
+            before_ns = at_ns;
+            waited_ns += at_ns - now_ns - 12_000;
+        }
+        // Busy for 5 of 55 ms; what comes then waits for 5 ms on average: lengths are exponential.
+        let mean_ns = waited_ns as f64 / 2e5;
+        assert!((3e5..6e5).contains(&mean_ns), "{mean_ns}");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct AckEvent {
     pub rtt_ns: Option<u64>,
     /// The longest round trip among them, less the shortest.
     pub rtt_spread_ns: u64,
+    /// By how much its way back exceeded the shortest of the last seconds.
+    pub return_delay_ns: u64,
     /// The minimum round trip of the last 30 s.
     pub min_rtt_ns: u64,
     /// By how much that minimum has just grown, where the path has become longer.
@@ -45,6 +47,23 @@ pub struct AckEvent {
     pub delivery: Option<Delivery>,
     /// Whether the application or the peer's flow control, not the controller, limits sending.
     pub app_limited: bool,
+}
+
+impl AckEvent {
+    /// The queueing delay on the way to the peer, as far as no host explains it: the least among the packets since the
+    /// previous acknowledgement. A host that was busy processes at once what has arrived meanwhile, after a silence as
+    /// long as the delay; a queue never falls silent.
+    #[must_use]
+    pub fn network_queue_ns(&self) -> u64 {
+        let rtt_ns = self.rtt_ns.unwrap_or(0).saturating_sub(self.return_delay_ns);
+        let queue_ns = rtt_ns.saturating_sub(self.min_rtt_ns);
+        let silence_ns = self.delivery.map_or(0, |d| d.interval_ns.saturating_sub(d.burst_ns));
+        if silence_ns > queue_ns / 2 {
+            0
+        } else {
+            queue_ns
+        }
+    }
 }
 
 /// Bytes that reached the peer, and the time that they took.
@@ -129,4 +148,35 @@ pub trait Controller: Send {
     /// Takes over from another controller in the middle of a transfer: begins with what the path carries, without a
     /// search for its capacity. By default it searches.
     fn take_over(&mut self, _path: &PathState) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_host_causes_no_queue() {
+        const MS: u64 = 1_000_000;
+        // The round trip above its minimum, the way back above its own, the silence before the packets: the queue.
+        for (above_ms, return_ms, silence_ms, queue_ms) in
+            [(8, 0, 1, 8), (8, 3, 1, 5), (8, 9, 0, 0), (8, 0, 8, 0), (0, 0, 0, 0)]
+        {
+            let ack = AckEvent {
+                rtt_ns: Some((20 + above_ms) * MS),
+                min_rtt_ns: 20 * MS,
+                return_delay_ns: return_ms * MS,
+                delivery: Some(Delivery {
+                    interval_ns: (silence_ms + 2) * MS,
+                    burst_ns: 2 * MS,
+                    ..Delivery::default()
+                }),
+                ..AckEvent::default()
+            };
+            assert_eq!(
+                ack.network_queue_ns(),
+                queue_ms * MS,
+                "{above_ms} {return_ms} {silence_ms}"
+            );
+        }
+    }
 }

@@ -186,7 +186,9 @@ pub fn is_gross(round: &Round, floor: &LossFloor) -> bool {
 }
 
 /// The longest queue that the path has held. A buffer that held it does not overflow at half of it, so loss at a
-/// short queue is random, unless it is gross: a policer drops without a queue.
+/// short queue is random, unless it is gross: a policer drops without a queue. What a busy host delays is no queue: it
+/// would make the losses of a buffer that is shorter than such delays look random, and the more is sent the more of
+/// them there are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BufferEstimate {
     held_ns: u64,
@@ -199,8 +201,7 @@ const MIN_QUEUE_NS: u64 = 40_000;
 impl BufferEstimate {
     /// Learns from an acknowledgement of the startup, which exceeds what the path carries before it ends.
     pub fn on_startup(&mut self, ack: &AckEvent) {
-        let longest_ns = ack.rtt_ns.map_or(0, |rtt_ns| rtt_ns + ack.rtt_spread_ns);
-        self.held_ns = self.held_ns.max(longest_ns.saturating_sub(ack.min_rtt_ns));
+        self.held_ns = self.held_ns.max(ack.network_queue_ns());
     }
 
     /// The path has become longer by this much, which counted as a queue.
@@ -212,7 +213,7 @@ impl BufferEstimate {
     /// Processes a round. Returns whether the buffer may have been full in it or in the one before.
     pub fn may_be_full(&mut self, round: &Round, min_rtt_ns: u64) -> bool {
         let queue_ns = round.max_rtt_ns.saturating_sub(min_rtt_ns);
-        self.held_ns = self.held_ns.max(queue_ns);
+        self.held_ns = self.held_ns.max(round.network_queue_ns);
         let longest_ns = queue_ns.max(self.previous_ns);
         self.previous_ns = queue_ns;
         self.is_long(longest_ns)
@@ -283,12 +284,21 @@ mod tests {
     #[test]
     fn a_buffer_may_be_full_from_half_of_the_longest_queue_on() {
         let mut buffer = BufferEstimate::default();
-        let with_rtt = |ms: u64| Round { max_rtt_ns: ms * 1_000_000, ..Round::default() };
-        let mut full = |ms| buffer.may_be_full(&with_rtt(ms), 20_000_000);
-        assert!(!full(20), "no queue");
-        assert!(full(60));
-        assert!(full(30), "the round before had a long queue");
-        assert!(!full(39));
-        assert!(full(40));
+        let mut full = |ms: u64, queue_ms: u64| {
+            let round = Round {
+                max_rtt_ns: ms * 1_000_000,
+                network_queue_ns: queue_ms * 1_000_000,
+                ..Round::default()
+            };
+            buffer.may_be_full(&round, 20_000_000)
+        };
+        assert!(!full(20, 0), "no queue");
+        assert!(full(60, 40));
+        assert!(full(30, 10), "the round before had a long queue");
+        assert!(!full(39, 19));
+        assert!(full(40, 20));
+        full(200, 20);
+        full(20, 0);
+        assert!(full(40, 20), "a host delayed some packets");
     }
 }

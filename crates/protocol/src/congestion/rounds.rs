@@ -23,6 +23,8 @@ pub struct Round {
     pub min_rtt_ns: Option<u64>,
     /// The longest round trip of any packet.
     pub max_rtt_ns: u64,
+    /// The longest queueing delay that no host explains: see [`AckEvent::network_queue_ns`].
+    pub network_queue_ns: u64,
     /// Whether something other than the controller limited sending.
     pub app_limited: bool,
 }
@@ -94,6 +96,7 @@ impl RoundCounter {
         round.app_limited |= ack.app_limited;
         if let Some(rtt_ns) = ack.rtt_ns {
             round.min_rtt_ns = Some(round.min_rtt_ns.unwrap_or(u64::MAX).min(rtt_ns));
+            round.network_queue_ns = round.network_queue_ns.max(ack.network_queue_ns());
             round.max_rtt_ns = round.max_rtt_ns.max(rtt_ns + ack.rtt_spread_ns);
         }
         if ack.largest_acknowledged < Some(self.end) {

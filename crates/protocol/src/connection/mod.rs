@@ -27,7 +27,7 @@ use crate::pacer::Pacer;
 use crate::path::Path;
 use crate::protect::Protect;
 use crate::reassembly::ReassemblyBuffer;
-use crate::rtt::Rtt;
+use crate::rtt::{ReturnDelay, Rtt};
 use crate::send_buffer::SendBuffer;
 
 pub use interface::{codes, CloseReason, Config, Counters, Event, SendLimit, Sink, Source};
@@ -101,6 +101,7 @@ pub struct Connection {
     ack_gaps: AckGaps,
     rtt: Rtt,
     delay_steps: DelaySteps,
+    return_delay: ReturnDelay,
     pacer: Pacer,
     mtu: Mtu,
     path: Path,
@@ -152,6 +153,7 @@ impl Connection {
             ack_gaps: AckGaps::default(),
             rtt: Rtt::new(config.initial_rtt_ns),
             delay_steps: DelaySteps::default(),
+            return_delay: ReturnDelay::default(),
             pacer: Pacer::default(),
             mtu: Mtu::new(MIN_DATAGRAM.min(config.largest_datagram), config.largest_datagram),
             path: Path::new(config.peer, config.peer_is_validated, config.secret),
@@ -430,6 +432,7 @@ impl Connection {
     fn on_path_change(&mut self, now_ns: u64) {
         let smoothed_ns = self.rtt.smoothed_ns();
         (self.rtt, self.delay_steps) = (Rtt::new(smoothed_ns), DelaySteps::default());
+        self.return_delay = ReturnDelay::default();
         let largest = self.config.largest_datagram;
         self.mtu = Mtu::new(MIN_DATAGRAM.min(largest), largest);
         self.controller.on_path_change(now_ns, smoothed_ns);

@@ -26,6 +26,7 @@ struct Measured {
     rtt_ns: Option<u64>,
     rtt_spread_ns: u64,
     longer_ns: u64,
+    return_delay_ns: u64,
     delivery: Option<Delivery>,
     marked_packets: u64,
 }
@@ -189,6 +190,7 @@ impl Connection {
         }
         let (bytes_before, at_before_us) = self.peer_received;
         let mut delivery = None;
+        let mut return_delay_ns = 0;
         if ack.received_bytes > bytes_before && ack.received_at_us >= at_before_us {
             delivery = Some(Delivery {
                 bytes: ack.received_bytes - bytes_before,
@@ -196,12 +198,21 @@ impl Connection {
                 burst_bytes: ack.burst_bytes,
                 burst_ns: ack.burst_us * 1000,
             });
+            let peer_ns = ack.received_at_us.saturating_mul(1000);
+            return_delay_ns = self.return_delay.on_ack(now_ns, peer_ns);
             self.peer_received = (ack.received_bytes, ack.received_at_us);
         }
         let marked_packets = ack.marked_packets.saturating_sub(self.peer_marked_packets);
         self.peer_marked_packets = self.peer_marked_packets.max(ack.marked_packets);
         let rtt_spread_ns = ack.spread_us.min(MAX_SPREAD_US) * 1000;
-        let measured = Measured { rtt_ns, rtt_spread_ns, longer_ns, delivery, marked_packets };
+        let measured = Measured {
+            rtt_ns,
+            rtt_spread_ns,
+            longer_ns,
+            return_delay_ns,
+            delivery,
+            marked_packets,
+        };
         self.on_acknowledged(now_ns, outcome, measured);
     }
 
@@ -250,6 +261,7 @@ impl Connection {
             rtt_spread_ns: measured.rtt_spread_ns,
             min_rtt_ns: self.rtt.min_ns(),
             longer_ns: measured.longer_ns,
+            return_delay_ns: measured.return_delay_ns,
             smoothed_rtt_ns: self.rtt.smoothed_ns(),
             acked_bytes: outcome.acked_bytes,
             acked_packets: outcome.acked.len() as u64,
