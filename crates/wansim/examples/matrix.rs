@@ -1,6 +1,7 @@
 //! One change of the law over many paths: `cargo run --release -p waystage-wansim --example matrix PART`.
 //!
-//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `stalls`, `hosts`, `beside`, `excess`.
+//! Parts: `marks`, `bursts`, `both-ways`, `acknowledgements`, `delay`, `steps`, `stalls`, `hosts`,
+//! `hosts-policer`, `beside`, `excess`.
 //! Each figure is a part of what the path carries, or a share in per cent beside another flow: the worst and the median
 //! of seeds. `WAYSTAGE_MATRIX_SEEDS` sets their number; a second argument, as `2e8,40`, selects one path.
 
@@ -12,6 +13,9 @@ use waystage_wansim::link::{HostDelays, Loss, Stalls};
 use waystage_wansim::scenario::{run, run_changing, seconds, Change, Entry, Kind, PathSpec};
 
 const MS: u64 = 1_000_000;
+/// How often hosts are busy, in ms, and for how long on average, in us.
+const BUSY: [(u64, u64); 3] = [(20, 200), (300, 1500), (2000, 8000)];
+
 const OURS: Kind = Kind::Ours(Mode::Fair);
 
 /// Rates and round trips in ms: near and far, slow and fast; or the one that was asked for.
@@ -35,10 +39,11 @@ fn main() {
         "steps" => steps(),
         "stalls" => stalls(),
         "hosts" => hosts(),
+        "hosts-policer" => hosts_policer(),
         "beside" => beside(),
         "excess" => excess(),
         _ => eprintln!(
-            "name a part: marks, bursts, both-ways, acknowledgements, delay, steps, stalls, hosts, beside or excess"
+            "name a part: marks, bursts, both-ways, acknowledgements, delay, steps, stalls, hosts, hosts-policer, beside or excess"
         ),
     }
 }
@@ -75,6 +80,12 @@ fn ordered(mut values: Vec<f64>) -> (f64, f64, f64) {
 /// The same of what `measure` returns for each seed.
 fn seeds(measure: impl Fn(u64) -> f64 + Sync) -> (f64, f64, f64) {
     ordered(each_seed(measure))
+}
+
+fn busy(mut path: PathSpec, every_ms: u64, mean_us: u64) -> PathSpec {
+    let host = HostDelays { every_ns: every_ms * MS, mean_ns: 1000 * mean_us };
+    (path.forward.host, path.backward.host) = (host, host);
+    path
 }
 
 fn alone(path: PathSpec, change: Change, ends_s: f64) -> (f64, f64, f64) {
@@ -245,10 +256,8 @@ fn stalls() {
 fn hosts() {
     for (rate_bps, rtt_ms) in paths() {
         for buffer in [0.05, 0.25, 1.0] {
-            for (every_ms, mean_us) in [(20, 200), (300, 1500), (2000, 8000)] {
-                let mut path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
-                let host = HostDelays { every_ns: every_ms * MS, mean_ns: 1000 * mean_us };
-                (path.forward.host, path.backward.host) = (host, host);
+            for (every_ms, mean_us) in BUSY {
+                let path = busy(PathSpec::new(rate_bps, rtt_ms * MS, buffer), every_ms, mean_us);
                 print!("hosts busy {mean_us} us in {every_ms} ms, {rate_bps:e} {rtt_ms} ms, {buffer} BDP:");
                 let mut lossy = path;
                 lossy.forward.loss = Loss::in_bursts(0.01, 3.0);
@@ -259,6 +268,21 @@ fn hosts() {
                 print_shares(path);
             }
         }
+    }
+}
+
+/// The same in the first seconds before a policer.
+fn hosts_policer() {
+    for (rate_bps, rtt_ms) in paths() {
+        print!("hosts busy, {rate_bps:e} {rtt_ms} ms, policer of a half, 30 kB:");
+        for (every_ms, mean_us) in BUSY {
+            let mut path = busy(PathSpec::new(rate_bps, rtt_ms * MS, 1.0), every_ms, mean_us);
+            let policer = Policer { rate_bps: rate_bps / 2.0, bucket_bytes: 30_000 };
+            path.forward.queue.policer = Some(policer);
+            let (worst, median, _) = alone(path, |_, _| {}, 5.0);
+            print!(" {mean_us} us in {every_ms} ms {:.3} {:.3}", 2.0 * worst, 2.0 * median);
+        }
+        println!();
     }
 }
 

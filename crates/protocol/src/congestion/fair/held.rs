@@ -23,6 +23,8 @@ const PROBE_ROUNDS: [u32; 2] = [8, 64];
 /// The rate of a probe, of the rate held; the excess doubles after one that succeeded.
 const PROBE: f64 = 1.05;
 const MOST_PROBE: f64 = 1.25;
+/// Rounds of a probe that loses nothing.
+const MOST_PROBE_ROUNDS: u32 = 4;
 
 /// A probe that failed delivered what the path carries; the rate held is a little below, so that it loses nothing.
 const BELOW: f64 = 0.99;
@@ -33,9 +35,9 @@ const MOST_RANDOM: f64 = 0.3;
 /// Rounds, after the late ones, for which losses that began while the rate was held are watched.
 const WATCH_ROUNDS: u32 = 5;
 /// Losses in this many of them are those of a rate that is too high.
-const LOSING_ROUNDS: u32 = 3;
+const LOSING_ROUNDS: u32 = 2;
 /// A single one is enough where less than this part of the rate held arrives.
-const EXCEEDED: f64 = 0.98;
+const EXCEEDED: f64 = 0.99;
 /// Times that such losses may lower the rate between two probes.
 const STEPS: u32 = 2;
 
@@ -304,11 +306,11 @@ impl Hold {
     }
 
     /// Begins a probe where one is due, and judges one by what arrived in its second round: the first still delivers
-    /// what was sent before.
-    pub(super) fn probe(&mut self, delivery_bps: f64, app_limited: bool) {
+    /// what was sent before. One that loses nothing has found no limit; a host may have been late.
+    pub(super) fn probe(&mut self, round: &Round, delivery_bps: f64) {
         let holds = self.gain <= 1.0;
         let calm = self.tested.is_none() && self.watched.is_none();
-        if holds && calm && self.rounds >= self.wait_rounds && !app_limited {
+        if holds && calm && self.rounds >= self.wait_rounds && !round.app_limited {
             (self.gain, self.rounds) = (1.0 + self.excess, 0);
         }
         if holds || self.rounds < 2 {
@@ -316,7 +318,12 @@ impl Hold {
         }
         let carried_bps = self.carried(delivery_bps);
         if carried_bps <= (1.0 + self.excess / 2.0) * self.bps {
-            return self.end_probe(delivery_bps);
+            if round.lost > 0 {
+                self.end_probe(delivery_bps);
+            } else if self.rounds >= MOST_PROBE_ROUNDS {
+                self.end_probe(f64::INFINITY);
+            }
+            return;
         }
         self.bps = self.bps.max(carried_bps);
         self.excess = (2.0 * self.excess).min(MOST_PROBE - 1.0);
@@ -438,10 +445,35 @@ mod tests {
             let mut rounds = 0;
             while hold.gain <= 1.0 {
                 assert!(!hold.shows_others(&round(0, 0, 0), MIN_RTT_NS, 1e8));
-                hold.probe(1e8, false);
+                hold.probe(&round(0, 0, 0), 1e8);
                 rounds += 1;
             }
             assert_eq!(rounds, TEST_ROUNDS + waited);
+        }
+    }
+
+    #[test]
+    fn a_probe_in_which_a_host_is_late_and_nothing_is_lost_has_found_no_limit() {
+        // Packets lost in the probe's second round, what arrives in it and in the third, and the rate held then.
+        for (lost, second_bps, third_bps, held_bps) in
+            [(0, 0.9e8, 1.05e8, 1.05e8), (0, 0.9e8, 0.9e8, 1e8), (9, 0.9e8, 1.05e8, 0.891e8)]
+        {
+            let mut hold = held();
+            hold.bps = 1e8;
+            let quiet = round(0, 0, 0);
+            while hold.gain <= 1.0 {
+                hold.shows_others(&quiet, MIN_RTT_NS, 1e8);
+                hold.probe(&quiet, 1e8);
+            }
+            let arrives = [(0, 1e8), (lost, second_bps), (0, third_bps), (0, third_bps)];
+            for (lost, bps) in arrives {
+                let is_first_probe = hold.gain == PROBE;
+                if is_first_probe {
+                    hold.shows_others(&round(lost, 0, 0), MIN_RTT_NS, bps);
+                    hold.probe(&round(lost, 0, 0), bps);
+                }
+            }
+            assert!((hold.bps / held_bps - 1.0).abs() < 1e-6, "{lost} {third_bps}: {}", hold.bps);
         }
     }
 
@@ -457,7 +489,7 @@ mod tests {
             let lost = (1000.0 * (1.0 - delivered / sent)) as u64;
             let round = Round { acked: 1000 - lost, lost, lost_squares: lost, ..Round::default() };
             assert!(!hold.shows_others(&round, 0, delivered), "none");
-            hold.probe(delivered, false);
+            hold.probe(&round, delivered);
         }
         assert!((0.95..1.06).contains(&(hold.bps / CARRIES)), "{}", hold.bps / CARRIES);
     }

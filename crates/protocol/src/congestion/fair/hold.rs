@@ -182,7 +182,7 @@ impl Fair {
             return self.begin_recovery(ack);
         }
         hold.regain_rounds = self.regain_rounds(hold.bps);
-        hold.probe(delivery_bps, round.app_limited);
+        hold.probe(round, delivery_bps);
         self.window = self.held_window(&hold);
         self.phase = Phase::Hold(hold);
     }
