@@ -5,15 +5,34 @@
 /// The window of the minimum. A path may become longer, but a queue that never empties must not look like one soon.
 const MIN_WINDOW_NS: u64 = 30_000_000_000;
 
+/// The least value of a window: that of its current half and of the previous half.
+#[derive(Clone, Debug, Default)]
+struct WindowedMin<T> {
+    halves: [Option<T>; 2],
+    half_ends_ns: u64,
+}
+
+impl<T: Ord + Copy> WindowedMin<T> {
+    fn on_sample(&mut self, now_ns: u64, window_ns: u64, value: T) {
+        if now_ns >= self.half_ends_ns {
+            self.halves = [None, self.halves[0]];
+            self.half_ends_ns = now_ns + window_ns / 2;
+        }
+        self.halves[0] = Some(self.halves[0].map_or(value, |least| least.min(value)));
+    }
+
+    fn get(&self) -> Option<T> {
+        self.halves.into_iter().flatten().min()
+    }
+}
+
 /// Estimates of the round-trip time (RFC 6298, with measurements corrected by the receiver's delay).
 #[derive(Clone, Debug)]
 pub struct Rtt {
     smoothed_ns: u64,
     variation_ns: u64,
     measured: bool,
-    /// The minimum of the current half of the window, and of the previous half.
-    halves: [u64; 2],
-    half_ends_ns: u64,
+    min: WindowedMin<u64>,
 }
 
 impl Rtt {
@@ -24,8 +43,7 @@ impl Rtt {
             smoothed_ns: initial_ns,
             variation_ns: initial_ns / 2,
             measured: false,
-            halves: [u64::MAX; 2],
-            half_ends_ns: 0,
+            min: WindowedMin::default(),
         }
     }
 
@@ -38,16 +56,12 @@ impl Rtt {
         } else {
             (self.smoothed_ns, self.variation_ns, self.measured) = (rtt_ns, rtt_ns / 2, true);
         }
-        if now_ns >= self.half_ends_ns {
-            self.halves = [u64::MAX, self.halves[0]];
-            self.half_ends_ns = now_ns + MIN_WINDOW_NS / 2;
-        }
-        self.halves[0] = self.halves[0].min(rtt_ns);
+        self.min.on_sample(now_ns, MIN_WINDOW_NS, rtt_ns);
     }
 
     /// The path has become longer: forgets shorter round trips.
     pub fn lengthen(&mut self, by_ns: u64) {
-        self.halves = [self.min_ns() + by_ns, u64::MAX];
+        self.min.halves = [Some(self.min_ns() + by_ns), None];
     }
 
     /// The smoothed round trip.
@@ -59,10 +73,7 @@ impl Rtt {
     /// The minimum round trip, that of the path without a queue; the smoothed one before any measurement.
     #[must_use]
     pub fn min_ns(&self) -> u64 {
-        match self.halves[0].min(self.halves[1]) {
-            u64::MAX => self.smoothed_ns,
-            min => min,
-        }
+        self.min.get().unwrap_or(self.smoothed_ns)
     }
 
     /// The interval of acknowledgements: min(10 ms, RTT/8), at most 10,000 a second.
@@ -89,31 +100,19 @@ const RETURN_WINDOW_NS: u64 = 2_000_000_000;
 
 /// The delay of acknowledgements on their way back, above the least of the last seconds: the offset of the two clocks
 /// cancels. A queue, or a host that was busy when they came.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReturnDelay {
-    /// The least difference of the clocks in the current half of the window, and in the previous half.
-    halves: [i64; 2],
-    half_ends_ns: u64,
-}
-
-impl Default for ReturnDelay {
-    fn default() -> Self {
-        Self { halves: [i64::MAX; 2], half_ends_ns: 0 }
-    }
+    /// The least difference of the clocks.
+    least_ns: WindowedMin<i64>,
 }
 
 impl ReturnDelay {
     /// Processes an acknowledgement whose last packet reached the peer at `peer_ns` by its clock. Returns the delay.
     pub fn on_ack(&mut self, now_ns: u64, peer_ns: u64) -> u64 {
-        if now_ns >= self.half_ends_ns {
-            self.halves = [i64::MAX, self.halves[0]];
-            self.half_ends_ns = now_ns + RETURN_WINDOW_NS / 2;
-        }
-        let [now_ns, peer_ns] = [now_ns, peer_ns].map(|ns| i64::try_from(ns).unwrap_or(i64::MAX));
-        let difference_ns = now_ns.saturating_sub(peer_ns);
-        self.halves[0] = self.halves[0].min(difference_ns);
-        let least_ns = self.halves[0].min(self.halves[1]);
-        difference_ns.abs_diff(least_ns)
+        let [now, peer] = [now_ns, peer_ns].map(|ns| i64::try_from(ns).unwrap_or(i64::MAX));
+        let difference_ns = now.saturating_sub(peer);
+        self.least_ns.on_sample(now_ns, RETURN_WINDOW_NS, difference_ns);
+        difference_ns.abs_diff(self.least_ns.get().unwrap_or(difference_ns))
     }
 }
 

@@ -82,10 +82,16 @@ fn seeds(measure: impl Fn(u64) -> f64 + Sync) -> (f64, f64, f64) {
     ordered(each_seed(measure))
 }
 
-fn busy(mut path: PathSpec, every_ms: u64, mean_us: u64) -> PathSpec {
-    let host = HostDelays { every_ns: every_ms * MS, mean_ns: 1000 * mean_us };
-    (path.forward.host, path.backward.host) = (host, host);
-    path
+fn busy(every_ms: u64, mean_us: u64) -> HostDelays {
+    HostDelays { every_ns: every_ms * MS, mean_ns: 1000 * mean_us }
+}
+
+/// The first seconds before a policer of a half: the worst and the median part of what it passes.
+fn before_policer(mut path: PathSpec) -> (f64, f64) {
+    let policer = Policer { rate_bps: path.forward.rate_bps / 2.0, bucket_bytes: 30_000 };
+    path.forward.queue.policer = Some(policer);
+    let (worst, median, _) = alone(path, |_, _| {}, 5.0);
+    (2.0 * worst, 2.0 * median)
 }
 
 fn alone(path: PathSpec, change: Change, ends_s: f64) -> (f64, f64, f64) {
@@ -189,16 +195,13 @@ fn steps() {
     ];
     for (rate_bps, rtt_ms) in paths() {
         for buffer in [0.25, 0.5, 1.0] {
-            let mut path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
+            let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
             for (name, part, change) in changes {
                 let (worst, median, _) = alone(path, change, 10.0);
                 let (worst, median) = (worst / part, median / part);
                 println!("{name}, {rate_bps:e} {rtt_ms} ms, {buffer} BDP: {worst:.3} {median:.3}");
             }
-            let policer = Policer { rate_bps: rate_bps / 2.0, bucket_bytes: 30_000 };
-            path.forward.queue.policer = Some(policer);
-            let (worst, median, _) = alone(path, |_, _| {}, 5.0);
-            let (worst, median) = (2.0 * worst, 2.0 * median);
+            let (worst, median) = before_policer(path);
             println!("policer of a half, 30 kB, {rate_bps:e} {rtt_ms} ms, {buffer} BDP: {worst:.3} {median:.3}");
         }
     }
@@ -257,7 +260,8 @@ fn hosts() {
     for (rate_bps, rtt_ms) in paths() {
         for buffer in [0.05, 0.25, 1.0] {
             for (every_ms, mean_us) in BUSY {
-                let path = busy(PathSpec::new(rate_bps, rtt_ms * MS, buffer), every_ms, mean_us);
+                let hosts = busy(every_ms, mean_us);
+                let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer).between(hosts);
                 print!("hosts busy {mean_us} us in {every_ms} ms, {rate_bps:e} {rtt_ms} ms, {buffer} BDP:");
                 let mut lossy = path;
                 lossy.forward.loss = Loss::in_bursts(0.01, 3.0);
@@ -276,11 +280,9 @@ fn hosts_policer() {
     for (rate_bps, rtt_ms) in paths() {
         print!("hosts busy, {rate_bps:e} {rtt_ms} ms, policer of a half, 30 kB:");
         for (every_ms, mean_us) in BUSY {
-            let mut path = busy(PathSpec::new(rate_bps, rtt_ms * MS, 1.0), every_ms, mean_us);
-            let policer = Policer { rate_bps: rate_bps / 2.0, bucket_bytes: 30_000 };
-            path.forward.queue.policer = Some(policer);
-            let (worst, median, _) = alone(path, |_, _| {}, 5.0);
-            print!(" {mean_us} us in {every_ms} ms {:.3} {:.3}", 2.0 * worst, 2.0 * median);
+            let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).between(busy(every_ms, mean_us));
+            let (worst, median) = before_policer(path);
+            print!(" {mean_us} us in {every_ms} ms {worst:.3} {median:.3}");
         }
         println!();
     }

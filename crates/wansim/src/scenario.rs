@@ -7,7 +7,7 @@ use waystage_protocol::congestion::Mode;
 use waystage_protocol::connection::Counters;
 
 use crate::bulk::{Bulk, BulkSpec};
-use crate::link::LinkSpec;
+use crate::link::{HostDelays, LinkSpec};
 use crate::simulation::{End, Flow, Packet, Simulation};
 use crate::tcp::{Control, Tcp};
 
@@ -47,6 +47,13 @@ impl PathSpec {
     #[must_use]
     pub fn without_phase(mut self) -> Self {
         self.backward.jitter_ns = (2.0 * 1500.0 * 8e9 / self.forward.rate_bps) as u64;
+        self
+    }
+
+    /// The same path between hosts that are both busy now and then.
+    #[must_use]
+    pub fn between(mut self, hosts: HostDelays) -> Self {
+        (self.forward.host, self.backward.host) = (hosts, hosts);
         self
     }
 

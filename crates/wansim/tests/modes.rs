@@ -393,9 +393,8 @@ fn a_shallow_buffer_is_shared_where_busy_hosts_delay_packets_for_longer() {
     for (every_ms, mean_ns, ours_first) in
         [(300, 1_500_000, true), (300, 1_500_000, false), (2000, 8_000_000, true)]
     {
-        let mut path = PathSpec::new(1e8, 20 * MS, 0.05);
-        let host = HostDelays { every_ns: every_ms * MS, mean_ns };
-        (path.forward.host, path.backward.host) = (host, host);
+        let hosts = HostDelays { every_ns: every_ms * MS, mean_ns };
+        let path = PathSpec::new(1e8, 20 * MS, 0.05).between(hosts);
         let share = median_share(path, ours_first, 3);
         assert!((0.36..=0.8).contains(&share), "{every_ms} ms, first {ours_first}: {share:.3}");
     }
