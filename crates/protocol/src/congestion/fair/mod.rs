@@ -54,7 +54,7 @@ use super::controller::{AckEvent, Control, Controller, PathState, PACKET};
 use super::delivery_rate::DeliveryRate;
 use super::detectors::{LongestQueue, Oscillation, SpuriousLoss, StandingQueue};
 use super::loss_floor::{is_gross, BufferEstimate, LossFloor};
-use super::queue_drain::{DrainState, QueueDrain};
+use super::queue_drain::{DrainState, Findings, QueueDrain};
 use super::rounds::{Round, RoundCounter};
 use super::startup::Startup;
 use super::tcp_friendly::TcpFriendly;
@@ -266,11 +266,14 @@ impl Fair {
         }
     }
 
-    fn on_drained(&mut self, ack: &AckEvent, shorter: bool, empty: bool, all_drain: bool) {
+    fn on_drained(&mut self, ack: &AckEvent, findings: Findings) {
+        let Findings { shorter, empty, others, all_drain } = findings;
         self.rounds.restart(ack.next_packet_number);
         self.path_was_empty = empty;
         self.path_is_known = !shorter;
-        self.others_present = !empty && !shorter;
+        // A flow that competes and sees no queue at all has less than its share.
+        let competes = matches!(self.phase, Phase::TcpFriendly);
+        self.others_present = if competes { !empty && !shorter } else { others };
         if empty {
             // The window returns at once.
             self.refilling = true;
@@ -358,9 +361,7 @@ impl Controller for Fair {
         };
         match (drain, ended) {
             (DrainState::Idle, Some(round)) => self.on_round(ack, &round),
-            (DrainState::Complete { shorter, empty, all_drain }, _) => {
-                self.on_drained(ack, shorter, empty, all_drain);
-            }
+            (DrainState::Complete(findings), _) => self.on_drained(ack, findings),
             _ => {}
         }
     }

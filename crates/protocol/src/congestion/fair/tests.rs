@@ -112,7 +112,7 @@ fn marks_of_packets_that_return_after_a_drain_say_nothing_and_later_ones_do() {
             path.fair.tcp_friendly.hold(path.fair.window);
         }
         let drained = path.ack(0, 0);
-        path.fair.on_drained(&drained, false, true, false);
+        path.fair.on_drained(&drained, Findings { empty: true, ..Findings::default() });
         path.round += 1;
         for answered in [false, true] {
             let before = path.packets();
@@ -275,8 +275,17 @@ fn slow_start_leads_back_to_the_window_before_an_outage() {
 
 /// A flow whose capacity falls to a quarter, in a buffer that overflows, and is followed.
 fn fallen() -> Path {
+    fallen_after(Findings { empty: true, ..Findings::default() })
+}
+
+/// The same some rounds after a drain with these findings.
+fn fallen_after(findings: Findings) -> Path {
     let mut path = Path::new(100.0);
+    let drained = path.ack(MS, 0);
+    path.fair.on_drained(&drained, findings);
+    path.round += 1;
     path.rounds(3, MS, 0);
+    path.fair.window = 100.0 * PACKET;
     let quarter = |path: &Path, lost| AckEvent {
         delivery: Some(Delivery {
             bytes: 25 * PACKET as u64,
@@ -300,6 +309,14 @@ fn a_capacity_that_falls_is_followed_and_returned_to() {
     assert!(path.packets() < 50.0, "as long as there is a queue: {}", path.packets());
     path.rounds(6, 0, 0);
     assert!(path.packets() > 85.0, "{}", path.packets());
+}
+
+#[test]
+fn a_fall_after_a_drain_is_another_flow_s_only_where_that_drain_found_one() {
+    for (others, phase) in [(false, "delay"), (true, "tcp-friendly")] {
+        let path = fallen_after(Findings { others, ..Findings::default() });
+        assert_eq!(path.fair.phase(), phase, "others: {others}");
+    }
 }
 
 #[test]
