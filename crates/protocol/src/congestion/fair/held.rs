@@ -7,6 +7,9 @@
 //! stands. Each probe overflows the buffer and cuts another flow's window, so the time between two of them is that in
 //! which a CUBIC flow regains what a loss takes (as BBRv2 does for Reno): else probes would keep it small and unseen.
 
+#[cfg(test)]
+mod tests;
+
 use super::super::loss_floor::LossFloor;
 use super::super::rounds::Round;
 
@@ -23,6 +26,8 @@ const PROBE_ROUNDS: [u32; 2] = [8, 64];
 /// The rate of a probe, of the rate held; the excess doubles after one that succeeded.
 const PROBE: f64 = 1.05;
 const MOST_PROBE: f64 = 1.25;
+/// A probe by this part or more may lose packets and have found much more than the rate held.
+const COARSE: f64 = 0.1;
 /// Rounds of a probe that loses nothing.
 const MOST_PROBE_ROUNDS: u32 = 4;
 
@@ -69,6 +74,8 @@ pub(super) struct Beginning {
     pub(super) path_is_known: bool,
     /// The window before.
     pub(super) window: f64,
+    /// Its rate, where no buffer was ever seen that another flow could fill: what was sent, a part of which arrived.
+    pub(super) unqueued_bps: f64,
     /// The rounds in which another flow regains what a loss takes from it.
     pub(super) regain_rounds: u32,
 }
@@ -84,6 +91,12 @@ pub(super) struct Hold {
     wait_rounds: u32,
     pub(super) regain_rounds: u32,
     excess: f64,
+    /// The rate held when the present probes began.
+    held_bps: f64,
+    /// After a probe: what it showed to be carried at least, until what arrives in the next round shows how much is.
+    unconfirmed: Option<f64>,
+    /// Whether a host was late in the round before.
+    was_delayed: bool,
     /// Whether another flow was there before: each probe then waits until it would show itself.
     after_others: bool,
     pub(super) begun_ns: u64,
@@ -116,14 +129,23 @@ pub(super) struct Hold {
 impl Hold {
     /// Begins with the test.
     pub(super) fn begin(from: &Beginning) -> Self {
-        let regained = if from.after_others { from.regain_rounds } else { 0 };
+        let is_low = from.unqueued_bps > MOST_PROBE * from.bps;
+        let wait_rounds = match (from.after_others, is_low) {
+            (true, _) => PROBE_ROUNDS[0].max(from.regain_rounds),
+            (false, true) => 0,
+            (false, false) => PROBE_ROUNDS[0],
+        };
+        let halfway = (from.unqueued_bps / from.bps.max(1.0) - 1.0) / 2.0;
         Self {
             bps: from.bps,
             gain: TEST,
             rounds: 0,
-            wait_rounds: PROBE_ROUNDS[0].max(regained),
+            wait_rounds,
             regain_rounds: from.regain_rounds,
-            excess: PROBE - 1.0,
+            excess: halfway.clamp(PROBE - 1.0, MOST_PROBE - 1.0),
+            held_bps: from.bps,
+            unconfirmed: None,
+            was_delayed: false,
             after_others: from.after_others,
             begun_ns: from.now_ns,
             overflow_ns: from.queue_ns,
@@ -168,6 +190,21 @@ impl Hold {
         self.lost_when_full |= self.may_be_full(queue_ns);
     }
 
+    /// Processes whether a host was late in this round. Returns whether what arrived is what was sent a round trip
+    /// before.
+    pub(super) fn is_undelayed(&mut self, delayed: bool) -> bool {
+        let was_delayed = std::mem::replace(&mut self.was_delayed, delayed);
+        !delayed && !was_delayed
+    }
+
+    /// In the round after a probe arrives what it sent too fast, when a policer's bucket is empty: no more than that is
+    /// carried.
+    fn confirm(&mut self, delivery_bps: Option<f64>) {
+        if let (Some(least_bps), Some(bps)) = (self.unconfirmed.take(), delivery_bps) {
+            self.bps = self.bps.min((BELOW * bps).max(least_bps));
+        }
+    }
+
     /// Whether a queue stands at the rate held.
     fn is_queue_standing(&mut self, queue_ns: f64) -> bool {
         let stands = self.gain == 1.0
@@ -184,26 +221,28 @@ impl Hold {
     }
 
     /// Answers a queue that stands by a lower rate, where this flow may cause it.
-    fn lower_for_queue(&mut self, delivery_bps: f64) -> bool {
+    fn lower_for_queue(&mut self, delivery_bps: Option<f64>) -> bool {
         if self.steps == 0 || self.calm.share() < UNCERTAIN {
             return false;
         }
-        self.steps -= 1;
-        self.bps = BELOW * self.bps.min(delivery_bps);
+        self.lower_to(delivery_bps);
         true
     }
 
-    /// Processes a round in which `delivery_bps` arrives, the path's round trip being `min_rtt_ns`. Returns whether
-    /// its losses, or its queue, are another flow's.
+    /// Processes a round in which `delivery_bps` arrives, where that is known, the path's round trip being
+    /// `min_rtt_ns`. Returns whether its losses, or its queue, are another flow's.
     pub(super) fn shows_others(
         &mut self,
         round: &Round,
         min_rtt_ns: u64,
-        delivery_bps: f64,
+        delivery_bps: Option<f64>,
     ) -> bool {
-        let delivery_bps = self.carried(delivery_bps);
+        let delivery_bps = delivery_bps.map(|bps| self.carried(bps));
         let longest_ns = round.longest_queue_ns(min_rtt_ns);
         self.rounds += 1;
+        if self.gain <= 1.0 {
+            self.confirm(delivery_bps);
+        }
         if self.is_queue_standing(round.queue_ns(min_rtt_ns).unwrap_or(0.0))
             && !self.lower_for_queue(delivery_bps)
         {
@@ -272,6 +311,7 @@ impl Hold {
 
     /// Watches anew after a time at a lower rate, in which the losses of any cause may have ended.
     pub(super) fn watch_again(&mut self) {
+        self.unconfirmed = None;
         if self.watched.is_some() {
             (self.watched, self.rounds) = (Some(0), 0);
         }
@@ -290,15 +330,20 @@ impl Hold {
 
     /// Lowers the rate to what arrives, if losses have gone on. A probe finds more than a policer's rate while its
     /// bucket has tokens.
-    fn lower(&mut self, losing: u32, delivery_bps: f64) -> bool {
-        let exceeded = losing >= LOSING_ROUNDS || losing > 0 && delivery_bps < EXCEEDED * self.bps;
+    fn lower(&mut self, losing: u32, delivery_bps: Option<f64>) -> bool {
+        let less_arrives = delivery_bps.is_some_and(|bps| bps < EXCEEDED * self.bps);
+        let exceeded = losing >= LOSING_ROUNDS || losing > 0 && less_arrives;
         if !exceeded || self.steps == 0 {
             return false;
         }
-        self.bps = BELOW * self.bps.min(delivery_bps);
-        self.steps -= 1;
+        self.lower_to(delivery_bps);
         self.end_watch();
         true
+    }
+
+    fn lower_to(&mut self, delivery_bps: Option<f64>) {
+        self.bps = BELOW * delivery_bps.unwrap_or(f64::INFINITY).min(self.bps);
+        self.steps -= 1;
     }
 
     fn end_watch(&mut self) {
@@ -306,191 +351,59 @@ impl Hold {
     }
 
     /// Begins a probe where one is due, and judges one by what arrived in its second round: the first still delivers
-    /// what was sent before. One that loses nothing has found no limit; a host may have been late.
-    pub(super) fn probe(&mut self, round: &Round, delivery_bps: f64) {
+    /// what was sent before. One that loses nothing has found no limit.
+    pub(super) fn probe(&mut self, round: &Round, delivery_bps: Option<f64>) {
         let holds = self.gain <= 1.0;
         let calm = self.tested.is_none() && self.watched.is_none();
         if holds && calm && self.rounds >= self.wait_rounds && !round.app_limited {
-            (self.gain, self.rounds) = (1.0 + self.excess, 0);
+            (self.gain, self.rounds, self.held_bps) = (1.0 + self.excess, 0, self.bps);
         }
         if holds || self.rounds < 2 {
             return;
         }
-        let carried_bps = self.carried(delivery_bps);
-        if carried_bps <= (1.0 + self.excess / 2.0) * self.bps {
-            if round.lost > 0 {
-                self.end_probe(delivery_bps);
-            } else if self.rounds >= MOST_PROBE_ROUNDS {
-                self.end_probe(f64::INFINITY);
+        match delivery_bps.filter(|&bps| self.has_found_more(bps)) {
+            Some(bps) => {
+                self.unconfirmed = Some(self.bps);
+                self.bps = self.bps.max(self.carried(bps));
+                self.excess = (2.0 * self.excess).min(MOST_PROBE - 1.0);
+                (self.gain, self.rounds) = (1.0 + self.excess, 0);
+                self.wait_rounds = PROBE_ROUNDS[0];
             }
-            return;
+            None if round.lost > 0 => self.end_probe(delivery_bps),
+            None if self.rounds >= MOST_PROBE_ROUNDS => {
+                self.unconfirmed = None;
+                self.hold_again();
+            }
+            None => {}
         }
-        self.bps = self.bps.max(carried_bps);
-        self.excess = (2.0 * self.excess).min(MOST_PROBE - 1.0);
-        (self.gain, self.rounds, self.wait_rounds) = (1.0 + self.excess, 0, PROBE_ROUNDS[0]);
     }
 
-    /// Ends a probe in which no more than `bps` arrived.
-    pub(super) fn end_probe(&mut self, bps: f64) {
-        self.bps = self.bps.min(BELOW * self.carried(bps));
+    /// Whether more than half of what a probe has sent more arrives.
+    fn has_found_more(&self, delivery_bps: f64) -> bool {
+        self.carried(delivery_bps) > (1.0 + self.excess / 2.0) * self.bps
+    }
+
+    /// Ends a probe that lost packets, in which `delivery_bps` arrived, where that is known: what the path carries.
+    /// Where that is less than was held, some may have come late; the next round tells.
+    pub(super) fn end_probe(&mut self, delivery_bps: Option<f64>) {
+        if let Some(bps) = delivery_bps {
+            let carried_bps = BELOW * self.carried(bps);
+            if self.excess >= COARSE && self.has_found_more(bps) {
+                (self.unconfirmed, self.bps) = (Some(self.bps), carried_bps);
+            } else if carried_bps < self.held_bps {
+                (self.unconfirmed, self.bps) = (Some(carried_bps), self.held_bps);
+            } else {
+                self.bps = self.bps.min(carried_bps);
+            }
+        }
+        self.hold_again();
+    }
+
+    fn hold_again(&mut self) {
         let most = PROBE_ROUNDS[1].max(self.regain_rounds);
-        self.wait_rounds = if self.after_others { most } else { (2 * self.wait_rounds).min(most) };
+        let longer = 2 * self.wait_rounds.max(PROBE_ROUNDS[0]);
+        self.wait_rounds = if self.after_others { most } else { longer.min(most) };
         (self.gain, self.rounds, self.excess) = (1.0, 0, PROBE - 1.0);
         self.steps = STEPS;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIN_RTT_NS: u64 = 20_000_000;
-
-    /// After its test, with a buffer that overflowed at 1 ms.
-    fn held() -> Hold {
-        let from = Beginning { bps: 1e8, lost: 0.01, queue_ns: 1e6, ..Beginning::default() };
-        let mut hold = Hold::begin(&from);
-        for _ in 0..TEST_ROUNDS + SETTLED_ROUNDS + 1 {
-            assert!(!hold.shows_others(&round(0, 0, 0), MIN_RTT_NS, 1e8));
-        }
-        hold
-    }
-
-    /// A round that loses packets: the shortest and the longest queueing delay.
-    fn round(lost: u64, shortest_ns: u64, longest_ns: u64) -> Round {
-        Round {
-            acked: 1000 - lost,
-            lost,
-            lost_squares: lost,
-            min_rtt_ns: Some(MIN_RTT_NS + shortest_ns),
-            max_rtt_ns: MIN_RTT_NS + longest_ns,
-            ..Round::default()
-        }
-    }
-
-    #[test]
-    fn a_queue_that_stands_at_the_rate_held_is_another_flows() {
-        for (queue_ns, found) in [(100_000, false), (200_000, true)] {
-            let mut hold = held();
-            let standing = round(0, queue_ns, 900_000);
-            let others = (0..40).any(|_| hold.shows_others(&standing, MIN_RTT_NS, 1e8));
-            assert_eq!(others, found, "{queue_ns} ns");
-        }
-    }
-
-    #[test]
-    fn what_hosts_delay_by_themselves_is_no_queue_that_stands() {
-        for (queue_ns, found) in [(350_000, false), (500_000, true)] {
-            let from = Beginning { bps: 1e8, lost: 0.01, queue_ns: 1e6, ..Beginning::default() };
-            let mut hold = Hold::begin(&from);
-            for _ in 0..TEST_ROUNDS {
-                hold.shows_others(&round(0, 300_000, 500_000), MIN_RTT_NS, 1e8);
-            }
-            let standing = round(0, queue_ns, 900_000);
-            let others = (0..60).any(|_| hold.shows_others(&standing, MIN_RTT_NS, 1e8));
-            assert_eq!(others, found, "{queue_ns} ns");
-        }
-    }
-
-    #[test]
-    fn losses_of_a_full_buffer_in_the_test_are_another_flows() {
-        // Whether the path is known, rounds of the test that lose packets, their queueing delay.
-        for (path_is_known, losing, queue_ns, found) in [
-            (true, 4, 900_000, true),
-            (true, 2, 900_000, false),
-            (true, 4, 100_000, false),
-            (false, 1, 900_000, true),
-            (false, 4, 100_000, false),
-        ] {
-            let from = Beginning {
-                bps: 1e8,
-                lost: 0.2,
-                queue_ns: 1e6,
-                path_is_known,
-                ..Beginning::default()
-            };
-            let mut hold = Hold::begin(&from);
-            let others = (0..TEST_ROUNDS).any(|number| {
-                let lost = if (1..=losing).contains(&number) { 20 } else { 0 };
-                hold.shows_others(&round(lost, 0, queue_ns), MIN_RTT_NS, 1e8)
-            });
-            assert_eq!(others, found, "{path_is_known}, {losing} rounds, {queue_ns} ns");
-            assert_eq!(hold.is_certain, path_is_known || !found);
-        }
-    }
-
-    #[test]
-    fn losses_that_end_are_another_flows_only_where_the_buffer_was_full() {
-        for (queue_ns, found) in [(100_000, false), (900_000, true)] {
-            let mut hold = held();
-            let lossy = round(100, 0, queue_ns);
-            assert!(!hold.shows_others(&lossy, MIN_RTT_NS, 1e8), "watched");
-            let quiet = round(0, 0, 0);
-            let others = (0..20).any(|_| hold.shows_others(&quiet, MIN_RTT_NS, 1e8));
-            assert_eq!(others, found, "{queue_ns} ns");
-        }
-    }
-
-    #[test]
-    fn after_another_flow_a_probe_waits_until_it_would_show_itself() {
-        for (after_others, waited) in [(false, PROBE_ROUNDS[0]), (true, 500)] {
-            let from = Beginning {
-                bps: 1e8,
-                lost: 0.01,
-                after_others,
-                regain_rounds: 500,
-                ..Beginning::default()
-            };
-            let mut hold = Hold::begin(&from);
-            let mut rounds = 0;
-            while hold.gain <= 1.0 {
-                assert!(!hold.shows_others(&round(0, 0, 0), MIN_RTT_NS, 1e8));
-                hold.probe(&round(0, 0, 0), 1e8);
-                rounds += 1;
-            }
-            assert_eq!(rounds, TEST_ROUNDS + waited);
-        }
-    }
-
-    #[test]
-    fn a_probe_in_which_a_host_is_late_and_nothing_is_lost_has_found_no_limit() {
-        // Packets lost in the probe's second round, what arrives in it and in the third, and the rate held then.
-        for (lost, second_bps, third_bps, held_bps) in
-            [(0, 0.9e8, 1.05e8, 1.05e8), (0, 0.9e8, 0.9e8, 1e8), (9, 0.9e8, 1.05e8, 0.891e8)]
-        {
-            let mut hold = held();
-            hold.bps = 1e8;
-            let quiet = round(0, 0, 0);
-            while hold.gain <= 1.0 {
-                hold.shows_others(&quiet, MIN_RTT_NS, 1e8);
-                hold.probe(&quiet, 1e8);
-            }
-            let arrives = [(0, 1e8), (lost, second_bps), (0, third_bps), (0, third_bps)];
-            for (lost, bps) in arrives {
-                let is_first_probe = hold.gain == PROBE;
-                if is_first_probe {
-                    hold.shows_others(&round(lost, 0, 0), MIN_RTT_NS, bps);
-                    hold.probe(&round(lost, 0, 0), bps);
-                }
-            }
-            assert!((hold.bps / held_bps - 1.0).abs() < 1e-6, "{lost} {third_bps}: {}", hold.bps);
-        }
-    }
-
-    #[test]
-    fn a_rate_held_is_what_is_sent_where_packets_are_lost_at_random() {
-        const CARRIES: f64 = 1e8;
-        // A tenth more was sent than the path carries, and a twentieth is lost at random.
-        let from = Beginning { bps: 0.95 * CARRIES, lost: 0.14, ..Beginning::default() };
-        let mut hold = Hold::begin(&from);
-        for _ in 0..500 {
-            let sent = hold.gain * hold.bps;
-            let delivered = 0.95 * sent.min(CARRIES);
-            let lost = (1000.0 * (1.0 - delivered / sent)) as u64;
-            let round = Round { acked: 1000 - lost, lost, lost_squares: lost, ..Round::default() };
-            assert!(!hold.shows_others(&round, 0, delivered), "none");
-            hold.probe(&round, delivered);
-        }
-        assert!((0.95..1.06).contains(&(hold.bps / CARRIES)), "{}", hold.bps / CARRIES);
     }
 }

@@ -71,7 +71,7 @@ impl Fair {
             return false;
         }
         match self.phase {
-            Phase::Hold(hold) => self.answer_held(ack, round, hold, bps),
+            Phase::Hold(hold) => self.answer_held(ack, round, hold),
             // A mark tells of a queue, which a window can follow.
             Phase::Delay | Phase::TcpFriendly if ack.marked_packets > 0 => false,
             Phase::Delay | Phase::TcpFriendly => self.begin_hold(ack, round, bps),
@@ -106,6 +106,11 @@ impl Fair {
             after_others: self.competes_ns > 0,
             path_is_known,
             window: self.window,
+            unqueued_bps: if self.was_never_queued(ack) {
+                self.window * 8e9 / self.rtt_ns as f64
+            } else {
+                0.0
+            },
             regain_rounds: self.regain_rounds(bps),
         }));
     }
@@ -129,11 +134,18 @@ impl Fair {
         self.begin_recovery(ack);
     }
 
-    fn answer_held(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold, bps: f64) -> bool {
+    /// What arrives in a round trip, where no host was late in this round nor in the one before.
+    fn undelayed_bps(&self, ack: &AckEvent, round: &Round, hold: &mut Hold) -> Option<f64> {
+        let delayed = round.longest_queue_ns(ack.min_rtt_ns) > shallow_ns(ack.min_rtt_ns);
+        self.delivery_rate.bps(self.rtt_ns).filter(|_| hold.is_undelayed(delayed))
+    }
+
+    fn answer_held(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold) -> bool {
         let queue_ns = round.longest_queue_ns(ack.min_rtt_ns);
         if hold.gain > 1.0 {
             hold.lose_at(queue_ns);
-            hold.end_probe(bps);
+            let delivery_bps = self.undelayed_bps(ack, round, &mut hold);
+            hold.end_probe(delivery_bps);
             self.phase = Phase::Hold(hold);
             return true;
         }
@@ -175,7 +187,7 @@ impl Fair {
         if self.reduced_from.is_some_and(|from| round.first > from) {
             self.reduced_from = None;
         }
-        let delivery_bps = self.delivery_rate.bps(self.rtt_ns).unwrap_or(0.0);
+        let delivery_bps = self.undelayed_bps(ack, round, &mut hold);
         if hold.shows_others(round, ack.min_rtt_ns, delivery_bps) {
             self.compete(ack, &hold);
             self.window = self.tcp_friendly.on_congestion(self.window, false).max(MIN_WINDOW);
