@@ -26,6 +26,9 @@ const PROBE_ROUNDS: [u32; 2] = [8, 64];
 /// The rate of a probe, of the rate held; the excess doubles after one that succeeded.
 const PROBE: f64 = 1.05;
 const MOST_PROBE: f64 = 1.25;
+/// A host is late at this factor of the delays that hosts cause in the test.
+const USUAL: f64 = 2.0;
+
 /// A probe by this part or more may lose packets and have found much more than the rate held.
 const COARSE: f64 = 0.1;
 /// Rounds of a probe that loses nothing.
@@ -190,9 +193,10 @@ impl Hold {
         self.lost_when_full |= self.may_be_full(queue_ns);
     }
 
-    /// Processes whether a host was late in this round. Returns whether what arrived is what was sent a round trip
-    /// before.
-    pub(super) fn is_undelayed(&mut self, delayed: bool) -> bool {
+    /// Processes the longest delay of a round, of a queue that is never longer than `shallow_ns`. Returns whether hosts
+    /// were no later than they always are, in this round and the one before: what arrived is what was sent then.
+    pub(super) fn is_undelayed(&mut self, longest_ns: f64, shallow_ns: f64) -> bool {
+        let delayed = longest_ns > shallow_ns.max(USUAL * self.calm_longest_ns);
         let was_delayed = std::mem::replace(&mut self.was_delayed, delayed);
         !delayed && !was_delayed
     }

@@ -134,10 +134,11 @@ impl Fair {
         self.begin_recovery(ack);
     }
 
-    /// What arrives in a round trip, where no host was late in this round nor in the one before.
+    /// What arrives in a round trip, where no host was late.
     fn undelayed_bps(&self, ack: &AckEvent, round: &Round, hold: &mut Hold) -> Option<f64> {
-        let delayed = round.longest_queue_ns(ack.min_rtt_ns) > shallow_ns(ack.min_rtt_ns);
-        self.delivery_rate.bps(self.rtt_ns).filter(|_| hold.is_undelayed(delayed))
+        let longest_ns = round.longest_queue_ns(ack.min_rtt_ns);
+        let is_undelayed = hold.is_undelayed(longest_ns, shallow_ns(ack.min_rtt_ns));
+        self.delivery_rate.bps(self.rtt_ns).filter(|_| is_undelayed)
     }
 
     fn answer_held(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold) -> bool {

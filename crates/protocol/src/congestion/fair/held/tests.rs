@@ -193,3 +193,21 @@ fn a_rate_held_is_what_is_sent_where_packets_are_lost_at_random() {
     }
     assert!((0.95..1.06).contains(&(hold.bps / CARRIES)), "{}", hold.bps / CARRIES);
 }
+
+#[test]
+fn a_host_is_late_where_it_delays_by_more_than_it_always_does() {
+    // The delays in the test, those in the two rounds after it, and whether these say what arrives.
+    for (usual_ns, longest_ns, found) in [
+        (100_000, [900_000, 900_000], [true, true]),
+        (100_000, [3_000_000, 900_000], [false, false]),
+        (2_000_000, [3_000_000, 900_000], [true, true]),
+        (2_000_000, [5_000_000, 900_000], [false, false]),
+    ] {
+        let mut hold = Hold::begin(&Beginning { bps: 1e8, lost: 0.01, ..Beginning::default() });
+        for _ in 0..TEST_ROUNDS {
+            hold.shows_others(&round(0, 0, usual_ns), MIN_RTT_NS, Some(1e8));
+        }
+        let undelayed = longest_ns.map(|longest_ns| hold.is_undelayed(longest_ns as f64, 2.5e6));
+        assert_eq!(undelayed, found, "{usual_ns} {longest_ns:?}");
+    }
+}
