@@ -26,9 +26,6 @@ const PROBE_ROUNDS: [u32; 2] = [8, 64];
 /// The rate of a probe, of the rate held; the excess doubles after one that succeeded.
 const PROBE: f64 = 1.05;
 const MOST_PROBE: f64 = 1.25;
-/// A host is late at this factor of the delays that hosts cause in the test.
-const USUAL: f64 = 2.0;
-
 /// A probe by this part or more may lose packets and have found much more than the rate held.
 const COARSE: f64 = 0.1;
 /// Rounds of a probe that loses nothing.
@@ -36,6 +33,9 @@ const MOST_PROBE_ROUNDS: u32 = 4;
 
 /// A probe that failed delivered what the path carries; the rate held is a little below, so that it loses nothing.
 const BELOW: f64 = 0.99;
+
+/// A host is late at this factor of the delays that hosts cause in the test.
+const USUAL: f64 = 2.0;
 
 /// Random loss is taken for no more than this.
 const MOST_RANDOM: f64 = 0.3;
